@@ -1,2 +1,24 @@
-"""x."""
+"""Variational metric scaling for few-shot classification."""
+
+from varscale import backbones, functional, hosts, scalers
+from varscale.episode import Episode
+from varscale.factory import create
+from varscale.model import ScaledModel
+from varscale.objective import Loss, Objective
+from varscale.presets import PRESETS
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "PRESETS",
+    "Episode",
+    "Loss",
+    "Objective",
+    "ScaledModel",
+    "__version__",
+    "backbones",
+    "create",
+    "functional",
+    "hosts",
+    "scalers",
+]

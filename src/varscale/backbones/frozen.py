@@ -1,0 +1,50 @@
+"""Backbones for embeddings that come from elsewhere."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from varscale.backbones.base import BACKBONES, Backbone
+
+
+@BACKBONES.register("identity")
+class Identity(Backbone):
+    """Embeddings as they are.
+
+    Args:
+        dim: Embedding size.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.out_dim = dim
+        self.in_shape = (dim,)
+
+    def forward(self, items: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+        """Return the embeddings."""
+        return items
+
+
+@BACKBONES.register("linear")
+class Linear(Backbone):
+    """One linear map of frozen embeddings, starting at the identity.
+
+    Args:
+        dim: Size of the embeddings that come in.
+        out_dim: Size of those that go out; `dim` when not given.
+        bias: Add a bias, starting at 0.
+    """
+
+    def __init__(self, dim: int, *, out_dim: int | None = None, bias: bool = False) -> None:
+        super().__init__()
+        self.out_dim = dim if out_dim is None else out_dim
+        self.in_shape = (dim,)
+        self.map = nn.Linear(dim, self.out_dim, bias=bias)
+        with torch.no_grad():
+            nn.init.eye_(self.map.weight)
+            if bias:
+                self.map.bias.zero_()
+
+    def forward(self, items: Float[Tensor, "batch item"]) -> Float[Tensor, "batch dim"]:
+        """Map the embeddings."""
+        return self.map(items.to(self.map.weight.dtype))

@@ -1,0 +1,1 @@
+"""The `varscale` program."""

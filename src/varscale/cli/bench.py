@@ -1,0 +1,35 @@
+"""`varscale bench`: the speed ratios of this machine."""
+
+import json
+import sys
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.table import Table
+
+from varscale import bench
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    parser = ArgumentParser(
+        description="Measure the speed ratios of this machine.",
+        epilog="Example: varscale bench --json",
+    )
+    parser.add_argument("--repeats", type=int, default=50, help="turns of each measurement")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Measure, and print each ratio beside its target."""
+    ratios = bench.run(args.repeats)
+    if args.json:
+        sys.stdout.write(json.dumps({ratio.key: ratio.value for ratio in ratios}) + "\n")
+        return
+    table = Table("ratio", "measured", "target", "met", "what it is")
+    for ratio in ratios:
+        bound = f"{'at least' if ratio.at_least else 'at most'} {ratio.target:g}"
+        met = "yes" if ratio.met else "no"
+        table.add_row(ratio.key, f"{ratio.value:.3g}", bound, met, ratio.meaning)
+    Console(highlight=False).print(table)

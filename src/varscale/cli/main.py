@@ -1,0 +1,28 @@
+"""`varscale`: one program, a file per command."""
+
+import sys
+from collections.abc import Sequence
+
+from jsonargparse import ArgumentParser
+
+from varscale import __version__
+from varscale.cli import bench, ls
+
+COMMANDS = {"ls": ls, "bench": bench}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 when done, 2 when the input is wrong, 1 for anything else."""
+    parser = ArgumentParser(
+        prog="varscale", description="Learn the scale of a few-shot metric.", version=__version__
+    )
+    subcommands = parser.add_subcommands(dest="command")
+    for name, command in COMMANDS.items():
+        subcommands.add_subcommand(name, command.parser(), help=command.parser().description)
+    args = parser.parse_args(argv)
+    try:
+        COMMANDS[args.command].run(args[args.command])
+    except ValueError as error:
+        sys.stderr.write(f"varscale {args.command}: {error}\n")
+        return 2
+    return 0

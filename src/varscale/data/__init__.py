@@ -1,0 +1,5 @@
+"""Where tasks come from."""
+
+from varscale.data.synthetic import GaussianTasks
+
+__all__ = ["GaussianTasks"]

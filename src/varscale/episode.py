@@ -1,0 +1,101 @@
+"""A batch of few-shot tasks."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from varscale.functional import check_labels, class_counts
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """Tasks of one size: labelled supports, and queries to be classified.
+
+    Items may be images or embeddings; classes may have unequal numbers of supports.
+
+    Args:
+        support: Support items, the first axis being the task.
+        support_labels: Class of each support, 0..n_way-1.
+        query: Query items; there may be none.
+        query_labels: Class of each query; `None` when it is not known.
+        n_way: Classes per task.
+
+    Example:
+        >>> images = torch.rand(1, 4, 3, 84, 84)
+        >>> Episode(images, torch.tensor([[0, 0, 1, 1]]), images, None, n_way=2)
+        Episode(1 task, 2-way, 4 supports, 4 queries, item 3x84x84)
+    """
+
+    support: Float[Tensor, "task support *item"]
+    support_labels: Int[Tensor, "task support"]
+    query: Float[Tensor, "task query *item"]
+    query_labels: Int[Tensor, "task query"] | None
+    n_way: int
+
+    def __post_init__(self) -> None:
+        for role, items, labels in (
+            ("support", self.support, self.support_labels),
+            ("query", self.query, self.query_labels),
+        ):
+            _check_items(items, role)
+            if labels is None:
+                continue
+            if labels.shape != items.shape[:2]:
+                raise ValueError(
+                    f"Expected one label per {role}, shape {tuple(items.shape[:2])}, got "
+                    f"{tuple(labels.shape)}. The first axis is the task: one task is x[None]."
+                )
+            check_labels(labels, self.n_way, role=role)
+        class_counts(self.support_labels, self.n_way)
+        if self.support.shape[0] != self.query.shape[0]:
+            raise ValueError(
+                "Expected supports and queries of the same tasks, got "
+                f"{self.support.shape[0]} and {self.query.shape[0]} tasks."
+            )
+        if self.support.shape[2:] != self.query.shape[2:]:
+            raise ValueError(
+                "Expected support and query items of one shape, got "
+                f"{tuple(self.support.shape[2:])} and {tuple(self.query.shape[2:])}."
+            )
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks in the batch."""
+        return self.support.shape[0]
+
+    def to(self, device: torch.device | str) -> "Episode":
+        """The same tasks on another device."""
+        moved = object.__new__(Episode)  # checked once is enough, and a check waits for the device
+        for name, value in vars(self).items():
+            is_tensor = isinstance(value, Tensor)
+            object.__setattr__(moved, name, value.to(device) if is_tensor else value)
+        return moved
+
+    def __repr__(self) -> str:
+        tasks, supports = self.support.shape[:2]
+        item = "x".join(map(str, self.support.shape[2:]))
+        return (
+            f"Episode({tasks} task{'s' * (tasks != 1)}, {self.n_way}-way, {supports} supports, "
+            f"{self.query.shape[1]} queries, item {item})"
+        )
+
+
+def _check_items(items: Tensor, role: str) -> None:
+    if items.ndim < 3:
+        raise ValueError(
+            f"Expected {role} items of shape (task, {role}, ...), got {tuple(items.shape)}. "
+            "One task is x[None]."
+        )
+    if not items.is_floating_point():
+        raise ValueError(
+            f"Expected floating-point {role} items, got {items.dtype}. "
+            "Images are scaled to 0..1: x.float() / 255."
+        )
+    if items.numel() and not torch.stack(items.aminmax()).isfinite().all():
+        bad = int((~items.isfinite()).flatten(2).any(-1).sum())
+        raise ValueError(
+            f"Expected finite {role} items, got NaN or infinity in {bad} of "
+            f"{items.shape[0] * items.shape[1]}. Remove them, or look where they were made."
+        )

@@ -1,0 +1,73 @@
+"""The front door: a model from the names of its parts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from varscale.backbones import BACKBONES
+from varscale.hosts import HOSTS
+from varscale.hosts.base import Metric
+from varscale.model import ScaledModel
+from varscale.objective import Objective
+from varscale.presets import PRESETS
+from varscale.registry import unknown
+from varscale.scalers import SCALERS, Fixed, Scaler
+
+Options = Mapping[str, Any] | None
+
+
+def create(
+    host: str = "pn",
+    *,
+    backbone: str | nn.Module = "conv4",
+    scaler: str | Scaler | None = None,
+    metric: Metric | None = None,
+    preset: str = "default",
+    backbone_options: Options = None,
+    scaler_options: Options = None,
+    host_options: Options = None,
+    objective_options: Options = None,
+) -> ScaledModel:
+    """Build a model from the names of its parts; `varscale ls` lists them.
+
+    Args:
+        host: The classifier: `pn`, `matching`.
+        backbone: A registered name, or your own module with an attribute `out_dim`.
+        scaler: A registered name, or your own scaler. `None` is the host without scaling: its scale
+            is 1, and its Euclidean distance that of raw embeddings, undivided (kappa = 1).
+        metric: See `hosts.base.Metric`; the host's default when not given.
+        preset: `default`, `paper` or `released`; see `presets`.
+        backbone_options: Further arguments of the backbone.
+        scaler_options: Further arguments of the scaler.
+        host_options: Further arguments of the host.
+        objective_options: Further arguments of the objective.
+
+    Example:
+        >>> model = create("pn", backbone="conv4", scaler="d-svs", metric="cosine")
+        >>> model.scaler
+        DSVS(size=1600, prior=N(1, 1600²), kl_weight=0.01, lr=16, scale=0.2)
+    """
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    bundle = PRESETS[preset]
+    if isinstance(backbone, str):
+        backbone = BACKBONES.create(backbone, **(backbone_options or {}))
+    dim: int = backbone.out_dim  # type: ignore[assignment]
+
+    metric = HOSTS[host].default_metric if metric is None else metric
+    name = scaler if isinstance(scaler, str) else ""
+    from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
+    if scaler is None:
+        scaler = Fixed()
+        from_preset = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
+    elif isinstance(scaler, str):
+        sized = {"dim": dim} if "dim" in SCALERS.options(scaler) else {}
+        options = {**sized, **bundle.scaler.get(scaler, {}), **(scaler_options or {})}
+        scaler = SCALERS.create(scaler, **options)
+    options = {"metric": metric, **from_preset, **(host_options or {})}
+    return ScaledModel(
+        HOSTS.create(host, backbone=backbone, **options),
+        scaler,
+        Objective(**{**bundle.objective.get(name, {}), **(objective_options or {})}),
+    )

@@ -1,0 +1,306 @@
+r"""The formulas of variational metric scaling, numbered (M1, M2, ...) as in `docs/method.md`.
+
+Every function takes any number of leading task axes, written `*task`, and works on all tasks at
+once by matrix products; no tensor of shape (query, way, dim) is ever made.
+
+The scale `alpha` always has a last axis of size 1 (a scalar scale) or `dim` (one scale per
+dimension), after task axes that broadcast: `(1,)` and `(dim,)` are shared by all tasks, `(task, 1)`
+and `(task, dim)` belong to one task each. A plain number is a shared scalar.
+
+Embeddings in half precision are computed with in float32: a softmax over distances deserves it.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+EPS = 1e-12
+"""A vector with a norm up to this counts as zero."""
+
+
+# --- prototypes and normalisation ---------------------------------------------------------------
+
+
+def prototypes(
+    support: Float[Tensor, "*task support dim"],
+    labels: Int[Tensor, "*task support"],
+    n_way: int,
+) -> Float[Tensor, "*task way dim"]:
+    r"""Class means, for any number of supports per class (M1).
+
+    $c_k = \frac{1}{N_k} \sum_{i : y_i = k} \phi(x_i)$
+
+    Example:
+        >>> support = torch.tensor([[0.0, 2.0], [4.0, 0.0], [0.0, 4.0]])
+        >>> prototypes(support, torch.tensor([0, 1, 0]), n_way=2).tolist()
+        [[0.0, 3.0], [4.0, 0.0]]
+    """
+    if support.shape[:-1] != labels.shape:
+        raise ValueError(
+            f"Expected one label per support, shape {tuple(support.shape[:-1])}, "
+            f"got {tuple(labels.shape)}."
+        )
+    (support,) = _promote(support)
+    count = class_counts(labels, n_way)
+    *task, _, dim = support.shape
+    total = support.new_zeros(count.numel(), dim)
+    total = total.index_add(0, _class_row(labels, n_way), support.reshape(-1, dim))
+    return total.view(*task, n_way, dim) / count.unsqueeze(-1)
+
+
+def class_counts(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, "*task way"]:
+    """Supports per class; a class without one is an error."""
+    check_labels(labels, n_way, role="support")
+    *task, _ = labels.shape
+    rows = math.prod(task) * n_way
+    count = torch.bincount(_class_row(labels, n_way), minlength=rows).view(*task, n_way)
+    if not count.all():
+        missing = int((count == 0).nonzero()[0, -1])
+        raise ValueError(
+            f"Expected at least one support for each of {n_way} classes, got none for class "
+            f"{missing}. Add a support, or lower n_way and relabel the classes from 0."
+        )
+    return count
+
+
+def _class_row(labels: Tensor, n_way: int) -> Tensor:
+    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
+    *task, _ = labels.shape
+    offset = n_way * torch.arange(math.prod(task), device=labels.device)
+    return (labels + offset.view(*task, 1)).flatten()
+
+
+def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    r"""Vectors of unit length (M2): $\hat x = x / \lVert x \rVert$, and $\hat 0 = 0$.
+
+    The gradient at a zero vector is zero, where dividing by `max(norm, eps)` would give 1/eps.
+
+    Example:
+        >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    (x,) = _promote(x)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / norm.where(norm > EPS, torch.inf)
+
+
+def task_prototype(
+    support: Float[Tensor, "*task support dim"], query: Float[Tensor, "*task query dim"] | None
+) -> Float[Tensor, "*task dim"]:
+    r"""What D-AVS knows of a task: the mean of its embeddings (M3).
+
+    With `query`, over supports and (unlabelled) queries, as published, which makes the classifier
+    transductive; with `None`, over the supports alone.
+    """
+    if query is not None:
+        support = torch.cat([support, query], dim=-2)
+    return support.mean(-2)
+
+
+# --- the scaled metric --------------------------------------------------------------------------
+
+
+def euclidean_logits(
+    query: Float[Tensor, "*#task query dim"],
+    reference: Float[Tensor, "*#task way dim"],
+    alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
+    *,
+    kappa: float = 0.5,
+) -> Float[Tensor, "*task query way"]:
+    r"""Scaled squared Euclidean distance as logits, in linear form (M4).
+
+    $\ell_{jk} = -\kappa \sum_m \alpha_m (q_{jm} - c_{km})^2 + \kappa \sum_m \alpha_m q_{jm}^2
+    = 2\kappa\, q_j^\top (\alpha \odot c_k) - \kappa \sum_m \alpha_m c_{km}^2$
+
+    The query's own term is the same for every class, so the softmax and all its gradients are
+    those of $-\kappa d$; leaving it out saves every pass over (query, dim) but the product itself.
+    `squared_euclidean` has the distance whole.
+
+    Args:
+        query: Embedded queries.
+        reference: What they are compared with: prototypes, or supports.
+        alpha: The scale.
+        kappa: 1/2 as in the released code (on unit vectors the logits then equal the cosine's up
+            to a constant), 1 as in the paper's text and for the unscaled prototypical network.
+    """
+    query, reference, alpha = _aligned(query, reference, alpha)
+    weighted = 2 * kappa * alpha * reference  # (*task, way, dim)
+    own = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
+    return torch.sub((weighted @ query.mT).mT, own, alpha=0.5)
+
+
+def dot_logits(
+    query: Float[Tensor, "*#task query dim"],
+    reference: Float[Tensor, "*#task way dim"],
+    alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
+) -> Float[Tensor, "*task query way"]:
+    r"""Scaled inner product (M5): $\ell_{jk} = \sum_m \alpha_m q_{jm} c_{km}$."""
+    query, reference, alpha = _aligned(query, reference, alpha)
+    return (alpha * reference @ query.mT).mT
+
+
+def cosine_logits(
+    query: Float[Tensor, "*#task query dim"],
+    reference: Float[Tensor, "*#task way dim"],
+    alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
+) -> Float[Tensor, "*task query way"]:
+    r"""Scaled cosine (M6): $\ell_{jk} = \sum_m \alpha_m \hat q_{jm} \hat c_{km}$.
+
+    Vectors are normalised before the weights are applied and not again after.
+    """
+    return dot_logits(normalize(query), normalize(reference), alpha)
+
+
+def squared_euclidean(
+    query: Float[Tensor, "*#task query dim"],
+    reference: Float[Tensor, "*#task way dim"],
+    alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
+) -> Float[Tensor, "*task query way"]:
+    r"""The weighted distance itself (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
+    query, reference, alpha = _aligned(query, reference, alpha)
+    weighted = alpha * reference  # (*task, way, dim)
+    query_term = (alpha * query.square()).sum(-1).unsqueeze(-1)  # (*task, query, 1)
+    reference_term = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
+    return query_term + reference_term - 2 * query @ weighted.mT
+
+
+def norm_logits(
+    query: Float[Tensor, "*#task query dim"],
+    reference: Float[Tensor, "*#task way dim"],
+    alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
+) -> Float[Tensor, "*task query way"]:
+    r"""TADAM's unsquared distance (M8): $\ell_{jk} = -\lVert \alpha \odot (q_j - c_k) \rVert$.
+
+    Here the scale multiplies coordinates, so that a constant vector equals a (positive) scalar.
+    The gradient at distance zero is zero.
+    """
+    query, reference, alpha = _aligned(query, reference, alpha)
+    square = squared_euclidean(query, reference, alpha.squeeze(-2).square())
+    apart = square > EPS
+    return -square.where(apart, 1.0).sqrt().where(apart, 0.0)
+
+
+def attention_logits(
+    similarity: Float[Tensor, "*task query support"],
+    labels: Int[Tensor, "*#task support"],
+    n_way: int,
+) -> Float[Tensor, "*task query way"]:
+    r"""Matching network's attention, summed within classes (M9).
+
+    $\ell_{jk} = \log \sum_{i : y_i = k} e^{s_{ji}}$, hence
+    $\operatorname{softmax}_k \ell_{jk} = \sum_{i : y_i = k} \operatorname{softmax}_i s_{ji}$
+
+    In log space throughout: at the published scale of 100 the plain sum underflows in float32.
+    """
+    class_counts(labels, n_way)
+    index = labels.unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
+    shape = (*similarity.shape[:-1], n_way)
+    peak = similarity.new_full(shape, -torch.inf)
+    peak = peak.scatter_reduce(-1, index, similarity.detach(), "amax")  # (*task, query, way)
+    mass = (similarity - peak.gather(-1, index)).exp()
+    return peak + similarity.new_zeros(shape).scatter_add(-1, index, mass).log()
+
+
+# --- the objective ------------------------------------------------------------------------------
+
+
+def query_nll(
+    logits: Float[Tensor, "*task query way"], labels: Int[Tensor, "*#task query"]
+) -> Float[Tensor, "*task"]:
+    r"""Negative log-likelihood, summed over the queries of a task (M10).
+
+    $L = -\sum_j \log p_{j, y_j}, \quad p_{jk} = \operatorname{softmax}_k \ell_{jk}$
+    """
+    labels = labels.expand(logits.shape[:-1])
+    nll = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
+    return nll.view(labels.shape).sum(-1)
+
+
+def gaussian_kl(
+    loc: Float[Tensor, "*dims"],
+    scale: Float[Tensor, "*#dims"],
+    prior_loc: float,
+    prior_scale: float,
+) -> Float[Tensor, "*dims"]:
+    r"""$\operatorname{KL}(\mathcal N(\mu, \sigma^2) \,\|\, \mathcal N(\mu_0, \sigma_0^2))$ (M11).
+
+    $\ln\frac{\sigma_0}{\sigma} + \frac{\sigma^2 + (\mu - \mu_0)^2}{2\sigma_0^2} - \frac12$, one
+    value per dimension.
+
+    Example:
+        >>> round(gaussian_kl(torch.tensor(1.3).double(), torch.tensor(0.7), -0.5, 2.0).item(), 6)
+        1.016072
+    """
+    variance = (scale.square() + (loc - prior_loc).square()) / (2 * prior_scale**2)
+    return math.log(prior_scale) - scale.log() + variance - 0.5
+
+
+def auxiliary_weight(
+    index: Int[Tensor, "*task"], gamma: float, epoch_length: int = 100
+) -> Float[Tensor, "*task"]:
+    r"""Weight of the auxiliary loss at training task `index` = 0, 1, 2, ... (M14).
+
+    $\lambda = \max(0, 1 - e / \gamma)$ in epoch $e = 1, 2, \dots$ of `epoch_length` tasks. With
+    `epoch_length=1` the weight falls at every task, and `gamma` counts tasks.
+
+    Example:
+        >>> auxiliary_weight(torch.tensor([0, 99, 7400, 14900, 20000]), gamma=150.0).tolist()
+        [0.9933333396911621, 0.9933333396911621, 0.5, 0.0, 0.0]
+    """
+    epoch = index // epoch_length + 1
+    return (1 - epoch / gamma).clamp_min(0)
+
+
+def log_predictive(
+    logits: Float[Tensor, "samples *task query way"],
+) -> Float[Tensor, "*task query way"]:
+    r"""Log of the predictive integral, by S draws of the scale (M16).
+
+    $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
+    """
+    return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def check_labels(labels: Int[Tensor, "*shape"], n_way: int, *, role: str) -> None:
+    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1."""
+    if n_way < 2:
+        raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
+    if labels.numel() == 0:
+        return
+    low, high = labels.aminmax()
+    if low < 0 or high >= n_way:
+        raise ValueError(
+            f"Expected {role} labels in 0..{n_way - 1} for {n_way} classes, "
+            f"got {int(low)}..{int(high)}. Relabel the classes of each task from 0."
+        )
+
+
+def _promote(*tensors: Tensor) -> list[Tensor]:
+    """Bring tensors to one dtype, float32 or wider."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def _aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
+    """Check what is to be compared; return it in one dtype, alpha as (*task, 1, 1 or dim)."""
+    alpha = torch.as_tensor(alpha, device=query.device)
+    alpha = alpha.reshape(1) if alpha.ndim == 0 else alpha
+    if query.ndim < 2 or reference.ndim < 2 or query.shape[-1] != reference.shape[-1]:
+        raise ValueError(
+            "Expected queries (..., query, dim) and references (..., way, dim) of one dim, "
+            f"got {tuple(query.shape)} and {tuple(reference.shape)}."
+        )
+    if alpha.shape[-1] not in (1, query.shape[-1]):
+        raise ValueError(
+            f"Expected a scale whose last axis is 1 or the embedding's {query.shape[-1]}, got "
+            f"shape {tuple(alpha.shape)}. One scalar per task has shape (task, 1)."
+        )
+    return _promote(query, reference, alpha.unsqueeze(-2))

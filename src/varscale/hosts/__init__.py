@@ -1,0 +1,7 @@
+"""Hosts: metric-based classifiers that take their scale from outside."""
+
+from varscale.hosts.base import HOSTS, Host
+from varscale.hosts.matching import MatchingNetwork
+from varscale.hosts.prototypical import PrototypicalNetwork
+
+__all__ = ["HOSTS", "Host", "MatchingNetwork", "PrototypicalNetwork"]

@@ -1,0 +1,132 @@
+"""What every host is: a metric-based classifier that takes its scale from outside."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from varscale.episode import Episode
+from varscale.functional import dot_logits, euclidean_logits, norm_logits
+from varscale.registry import Registry, unknown
+
+HOSTS: "Registry[Host]" = Registry("host")
+
+Metric = Literal["euclidean", "cosine", "dot", "norm"]
+"""How an embedding is compared with a reference.
+
+- `euclidean`: squared Euclidean distance with the factor kappa (M4).
+- `cosine`: inner product of unit vectors (M6).
+- `dot`: inner product of embeddings as they are (M5); the released code's unscaled "cosine".
+- `norm`: unsquared Euclidean distance (M8), as in TADAM.
+"""
+
+BatchNormPass = Literal["separate", "joint"]
+"""Whether supports and queries share their batch statistics in training.
+
+- `separate`: one pass for supports and one for queries, as in the released code.
+- `joint`: one pass for both, as in the first prototypical network.
+"""
+
+
+class Host(nn.Module, ABC):
+    r"""Turns an episode and a value of $\alpha$ into logits. A member implements `logits`.
+
+    Args:
+        backbone: Embedding network with an attribute `out_dim`.
+        metric: See `Metric`; `default_metric` when not given.
+        kappa: Factor of the squared Euclidean distance: 1/2 as in the released code, 1 as in the
+            paper's text and for the unscaled prototypical network.
+        bn_pass: See `BatchNormPass`.
+        legacy_alpha_grad: Give $\alpha$ the gradient of the released code's Euclidean runs, which
+            forgot the factor kappa and so doubled the likelihood's pull. Never right; here for
+            reproduction.
+    """
+
+    default_metric: ClassVar[Metric] = "euclidean"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        metric: Metric | None = None,
+        kappa: float = 0.5,
+        bn_pass: BatchNormPass = "separate",
+        legacy_alpha_grad: bool = False,
+    ) -> None:
+        super().__init__()
+        metric = self.default_metric if metric is None else metric
+        if metric not in get_args(Metric):
+            raise unknown("metric", metric, get_args(Metric))
+        if bn_pass not in get_args(BatchNormPass):
+            raise unknown("bn_pass", bn_pass, get_args(BatchNormPass))
+        if not 0 < kappa < float("inf"):
+            raise ValueError(f"Expected kappa > 0, got {kappa!r}.")
+        self.backbone = backbone
+        self.metric = metric
+        self.kappa = kappa
+        self.bn_pass = bn_pass
+        self.legacy_alpha_grad = legacy_alpha_grad
+
+    def embed(
+        self, episode: Episode
+    ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
+        """Embed supports and queries, all tasks together."""
+        items, n_support = (episode.support, episode.query), episode.support.shape[1]
+        if self.bn_pass == "joint":
+            support, query = self._embed(torch.cat(items, dim=1)).tensor_split([n_support], dim=1)
+        else:
+            support, query = map(self._embed, items)
+        return support, query
+
+    def _embed(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
+        if items.shape[1] == 0:  # batch norm refuses an empty batch
+            return items.new_zeros(items.shape[0], 0, self.backbone.out_dim)  # type: ignore[arg-type]
+        embeddings: Tensor = self.backbone(items.flatten(0, 1))
+        return embeddings.unflatten(0, items.shape[:2])
+
+    @abstractmethod
+    def logits(
+        self,
+        support: Float[Tensor, "task support dim"],
+        labels: Int[Tensor, "task support"],
+        query: Float[Tensor, "task query dim"],
+        alpha: Float[Tensor, "*#batch #dim"] | float,
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "*batch query way"]:
+        """Class scores of embedded queries at a given scale, their softmax being p(y | x)."""
+
+    def compare(
+        self,
+        query: Float[Tensor, "*#task query dim"],
+        reference: Float[Tensor, "*#task way dim"],
+        alpha: Float[Tensor, "*#task #dim"] | float,
+    ) -> Float[Tensor, "*task query way"]:
+        """Scaled similarity of (normalised, where that applies) queries and references."""
+        if self.metric == "euclidean":
+            if self.legacy_alpha_grad and isinstance(alpha, Tensor):
+                alpha = alpha.detach() + (alpha - alpha.detach()) / self.kappa
+            return euclidean_logits(query, reference, alpha, kappa=self.kappa)
+        if self.metric == "norm":
+            return norm_logits(query, reference, alpha)
+        return dot_logits(query, reference, alpha)
+
+    def checked_normalization(self, normalize: str | None, known: Sequence[str]) -> str:
+        """What the member was asked for, or its default: the first it knows, or `none`."""
+        if normalize is None:
+            return "none" if self.metric in ("dot", "norm") else known[0]
+        if normalize not in known:
+            raise unknown("normalize", normalize, known)
+        if self.metric == "cosine" and normalize == "none":
+            raise ValueError(
+                'The cosine needs normalised embeddings, got normalize="none". '
+                'For the raw inner product use metric="dot".'
+            )
+        return normalize
+
+    def extra_repr(self) -> str:
+        """Settings, for `repr`."""
+        return f"metric={self.metric}, kappa={self.kappa:g}, bn_pass={self.bn_pass}"

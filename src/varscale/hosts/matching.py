@@ -1,0 +1,56 @@
+"""Matching networks, without contextual embedding."""
+
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from varscale.functional import attention_logits
+from varscale.functional import normalize as unit
+from varscale.hosts.base import HOSTS, Host
+
+
+@HOSTS.register("matching")
+class MatchingNetwork(Host):
+    """Classify by attention over the supports, summed within classes (M9).
+
+    At one shot with the cosine this is the prototypical network.
+
+    Args:
+        backbone: Embedding network with an attribute `out_dim`.
+        normalize: `each` brings every embedding to unit length, `none` leaves it. When not given:
+            `none` for the metrics `dot` and `norm`, else `each`.
+        **host: Arguments of `Host`: metric (the cosine when not given), kappa, bn_pass,
+            legacy_alpha_grad.
+    """
+
+    default_metric = "cosine"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        normalize: Literal["none", "each"] | None = None,
+        **host: Any,
+    ) -> None:
+        super().__init__(backbone, **host)
+        self.normalize = self.checked_normalization(normalize, ("each", "none"))
+
+    def logits(
+        self,
+        support: Float[Tensor, "task support dim"],
+        labels: Int[Tensor, "task support"],
+        query: Float[Tensor, "task query dim"],
+        alpha: Float[Tensor, "*#batch #dim"] | float,
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "*batch query way"]:
+        """Log of the attention that each class's supports receive."""
+        if self.normalize == "each":
+            support, query = unit(support), unit(query)
+        similarity = self.compare(query, support, alpha)  # (*batch, query, support)
+        return attention_logits(similarity, labels, n_way)
+
+    def extra_repr(self) -> str:
+        """Settings, for `repr`."""
+        return f"{super().extra_repr()}, normalize={self.normalize}"

@@ -1,0 +1,137 @@
+"""Host and scaler, joined."""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.optim import SGD, Adam, Optimizer
+
+from varscale.episode import Episode
+from varscale.functional import log_predictive, task_prototype
+from varscale.hosts import Host
+from varscale.objective import Loss, Objective
+from varscale.random import normal
+from varscale.scalers import Scaler
+
+
+class ScaledModel(nn.Module):
+    """A few-shot classifier whose metric has a learned scale.
+
+    In training every task draws one scale. In evaluation the posterior mean is used, or the
+    prediction is averaged over draws.
+
+    Args:
+        host: Turns an episode and a scale into logits.
+        scaler: Gives the distribution of the scale.
+        objective: The loss.
+
+    Example:
+        >>> from varscale import hosts, scalers, backbones
+        >>> host = hosts.PrototypicalNetwork(backbones.Identity(2), metric="cosine")
+        >>> model = ScaledModel(host, scalers.Fixed(scale=10.0))
+        >>> x = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> episode = Episode(x, torch.tensor([[0, 1]]), x, torch.tensor([[0, 1]]), n_way=2)
+        >>> [round(p, 4) for p in model(episode).exp()[0, 0].tolist()]
+        [1.0, 0.0]
+    """
+
+    def __init__(self, host: Host, scaler: Scaler, objective: Objective | None = None) -> None:
+        super().__init__()
+        self.host = host
+        self.scaler = scaler
+        self.objective = Objective() if objective is None else objective
+
+    def loss(self, episode: Episode, *, index: int, seed: int = 0) -> Loss:
+        """The training loss, at one draw of the scale per task.
+
+        Args:
+            episode: Tasks number `index`, `index` + 1, ... of the training.
+            index: Number of the first. Fixes the draw and the weight of the auxiliary loss.
+            seed: Seed of the draws.
+        """
+        if episode.query_labels is None:
+            raise ValueError("The loss needs the labels of the queries, got query_labels=None.")
+        support, query = self.host.embed(episode)
+        q = self.posterior(support, query)
+        noise = normal(seed, "alpha", index, episode.n_tasks, self.scaler.size)
+        logits_at = partial(
+            self.host.logits, support, episode.support_labels, query, n_way=episode.n_way
+        )
+        numbers = torch.arange(index, index + episode.n_tasks)
+        alpha = self.scaler.sample(q, noise)
+        return self.objective(logits_at, episode.query_labels, self.scaler, q, alpha, numbers)
+
+    def forward(
+        self, episode: Episode, *, samples: int = 0, index: int = 0, seed: int = 0
+    ) -> Float[Tensor, "task query way"]:
+        r"""Log-probabilities of the queries' classes.
+
+        Args:
+            episode: Tasks number `index`, `index` + 1, ... of the evaluation.
+            samples: 0 for the posterior mean of the scale; S for the average of the probabilities
+                over S draws (M16).
+            index: Number of the first task. Fixes the draws.
+            seed: Seed of the draws.
+        """
+        support, query = self.host.embed(episode)
+        q = self.posterior(support, query)
+        if samples:
+            noise = normal(seed, "predict", index, episode.n_tasks, samples * self.scaler.size)
+            alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
+        else:
+            alpha = q.mean.unsqueeze(0)  # (samples, task, size)
+        logits = self.host.logits(
+            support, episode.support_labels, query, alpha, n_way=episode.n_way
+        )
+        return log_predictive(logits)
+
+    def posterior(
+        self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
+    ) -> Normal:
+        """q(alpha | task) of embedded tasks."""
+        seen = query if self.transductive else None
+        q: Normal = self.scaler(task_prototype(support, seen))
+        return q
+
+    @property
+    def transductive(self) -> bool:
+        """Whether the answer to a query depends on the other queries of its task."""
+        return self.scaler.task_prototype == "support+query"
+
+    def optimizers(
+        self,
+        *,
+        n_query: int,
+        lr: float = 1e-3,
+        algorithm: str = "adam",
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+    ) -> list[Optimizer]:
+        """One optimiser for the weights, one for a scaler that has a rate of its own.
+
+        Both take their gradients from the same backward pass of `Loss.total`. Either is left out
+        when it has nothing to learn.
+
+        Args:
+            n_query: Queries per task, over all classes.
+            lr: Learning rate of the weights.
+            algorithm: `adam` or `sgd`.
+            momentum: Of `sgd`.
+            weight_decay: Of the host's weights; scales have none.
+        """
+        groups = [{"params": list(self.host.parameters())}]
+        if not self.scaler.own_rate:
+            groups.append(self.scaler.param_group())
+        groups = [group for group in groups if group["params"]]
+        optimizers: list[Optimizer] = []
+        if groups and algorithm == "adam":
+            optimizers.append(Adam(groups, lr=lr, weight_decay=weight_decay))
+        elif groups and algorithm == "sgd":
+            optimizers.append(SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay))
+        elif groups:
+            raise ValueError(f"Expected algorithm 'adam' or 'sgd', got {algorithm!r}.")
+        if self.scaler.own_rate and any(True for _ in self.scaler.parameters()):
+            optimizers.append(self.scaler.optimizer(self.objective.scaler_queries(n_query)))
+        return optimizers

@@ -1,0 +1,110 @@
+"""The loss: named terms, summed in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributions import Normal
+
+from varscale.functional import auxiliary_weight, query_nll
+from varscale.registry import unknown
+from varscale.scalers import Scaler
+
+Likelihood = Literal["sum", "mean"]
+"""How a task's queries are weighed against its KL.
+
+- `sum`: summed, as the bound has it; the whole objective is then divided by the number of queries.
+- `mean`: averaged, as the last released D-AVS script did; the KL weighs `n_query` times more.
+"""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of a batch of tasks and what it is made of, one value per task.
+
+    Attributes:
+        total: The scalar to differentiate: a mean over tasks, per query.
+        nll: Negative log-likelihood, summed over queries (M10).
+        kl: KL from the prior, summed over dimensions, not yet weighted (M11).
+        aux: Likelihood at the auxiliary scale; zero where its weight is.
+        logits: Class scores of the queries.
+        alpha: The scales that were drawn.
+        q: Where they were drawn from.
+    """
+
+    total: Float[Tensor, ""]
+    nll: Float[Tensor, " task"]
+    kl: Float[Tensor, " task"]
+    aux: Float[Tensor, " task"]
+    logits: Float[Tensor, "task query way"]
+    alpha: Float[Tensor, "task size"]
+    q: Normal
+
+
+@dataclass(frozen=True)
+class Objective:
+    r"""Negative evidence bound, with the auxiliary loss of D-AVS (M15).
+
+    $J = \frac{1}{q} \big[ (1 - \lambda)(L(\alpha) + w \operatorname{KL}) + \lambda L(a) \big]$,
+    averaged over tasks; $L$ is summed over the $q$ queries, $a$ is the auxiliary scale.
+
+    Args:
+        likelihood: See `Likelihood`.
+        aux_epochs: $\gamma$, the epochs over which the auxiliary loss fades out; `None` for none.
+        aux_scale: $a$: 100 as in the released code; 1, the paper's "no scaling", cannot fit
+            normalised embeddings.
+        epoch_length: Tasks per epoch. With 1 the weight falls at every task, as in Algorithm 2,
+            and `aux_epochs` counts tasks.
+    """
+
+    likelihood: Likelihood = "sum"
+    aux_epochs: float | None = None
+    aux_scale: float = 100.0
+    epoch_length: int = 100
+
+    def __post_init__(self) -> None:
+        if self.likelihood not in get_args(Likelihood):
+            raise unknown("likelihood", self.likelihood, get_args(Likelihood))
+        if self.aux_epochs is not None and not self.aux_epochs > 0:
+            raise ValueError(f"Expected aux_epochs > 0 or None, got {self.aux_epochs!r}.")
+        if self.epoch_length < 1:
+            raise ValueError(f"Expected epoch_length >= 1, got {self.epoch_length!r}.")
+
+    def __call__(
+        self,
+        logits_at: Callable[[Tensor | float], Tensor],
+        labels: Int[Tensor, "task query"],
+        scaler: Scaler,
+        q: Normal,
+        alpha: Float[Tensor, "task size"],
+        index: Int[Tensor, " task"],
+    ) -> Loss:
+        """Compute the loss of a batch of tasks.
+
+        Args:
+            logits_at: Class scores of the queries as a function of the scale.
+            labels: Classes of the queries.
+            scaler: Weighs its own KL.
+            q: Posterior of the scale of each task.
+            alpha: A draw from it.
+            index: Number of each task in training, which fixes the weight of the auxiliary loss.
+        """
+        logits = logits_at(alpha)
+        nll = query_nll(logits, labels)
+        kl, penalty = scaler.kl(q), scaler.penalty(q)
+        queries = max(labels.shape[-1], 1)
+        total = nll + (penalty if self.likelihood == "sum" else queries * penalty)
+        aux = torch.zeros_like(nll)
+        if self.aux_epochs is not None:
+            weight = auxiliary_weight(index, self.aux_epochs, self.epoch_length).to(nll)
+            if weight.any():
+                aux = query_nll(logits_at(self.aux_scale), labels)
+                total = (1 - weight) * total + weight * aux
+        return Loss(total.mean() / queries, nll, kl, aux, logits, alpha, q)
+
+    def scaler_queries(self, n_query: int) -> int:
+        """Factor between the loss and the likelihood that a scaler with a rate of its own sees."""
+        return n_query if self.likelihood == "sum" else 1

@@ -1,0 +1,59 @@
+"""Named bundles of options: where the paper and its released code differ, one reading each.
+
+A preset says nothing about an option whose member default it keeps. The options themselves are
+documented where they are named: `scalers`, `hosts`, `objective`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Options by the member that takes them.
+
+    Attributes:
+        summary: What it is, in one line.
+        host: Options of the host of any scaled model.
+        scaler: Options of each scaler.
+        objective: Options of the objective, by scaler.
+        host_for: Further options of the host, by scaler; the legacy gradient is Euclidean's alone
+            and has no effect elsewhere.
+    """
+
+    summary: str
+    host: Options = field(default_factory=dict)
+    scaler: Mapping[str, Options] = field(default_factory=dict)
+    objective: Mapping[str, Options] = field(default_factory=dict)
+    host_for: Mapping[str, Options] = field(default_factory=dict)
+
+
+PAPER_TASKS = 20_000
+"""Training tasks of a Conv-4 run in the paper."""
+
+PRESETS: dict[str, Preset] = {
+    "default": Preset(
+        summary="correct mathematics, with the released code's workable constants",
+        objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
+    ),
+    "paper": Preset(
+        summary="the formulas of the paper's text: kappa 1, exact bound, auxiliary scale 1",
+        host={"kappa": 1.0},
+        scaler={
+            "svs": {"kl_weight": "elbo", "n_tasks": PAPER_TASKS},
+            "d-svs": {"kl_weight": "elbo", "n_tasks": PAPER_TASKS},
+            "avs": {"kl_weight": "elbo", "scale": "generated"},
+            "d-avs": {"kl_weight": "elbo", "scale": "generated"},
+        },
+        objective={name: {"aux_epochs": 150.0, "aux_scale": 1.0} for name in ("avs", "d-avs")},
+    ),
+    "released": Preset(
+        summary="what the released code computes, its doubled Euclidean gradient included",
+        host_for={name: {"legacy_alpha_grad": True} for name in ("svs", "d-svs")},
+        scaler={name: {"kl_weight": 0.0, "scale": 1.0} for name in ("avs", "d-avs")},
+        objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
+    ),
+}

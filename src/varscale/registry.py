@@ -1,0 +1,77 @@
+"""A name for every scaler, host and backbone."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def unknown(kind: str, got: str, known: Collection[str]) -> ValueError:
+    """An error that names what was asked for, what there is, and what was probably meant."""
+    nearest = difflib.get_close_matches(got, known, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
+
+
+class Registry(Generic[T]):
+    """Members of one family by name.
+
+    Args:
+        kind: What a member is called in messages.
+
+    Example:
+        >>> SHAPES = Registry("shape")
+        >>> @SHAPES.register("disc")
+        ... class Disc:
+        ...     def __init__(self, radius: float = 1.0) -> None: ...
+        >>> SHAPES.create("disk", radius=2.0)
+        Traceback (most recent call last):
+        ValueError: Unknown shape 'disk'; known: disc. Did you mean 'disc'?
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._members: dict[str, type[T]] = {}
+
+    def register(self, name: str) -> Callable[[type[T]], type[T]]:
+        """Class decorator: enter a member under `name`."""
+
+        def enter(member: type[T]) -> type[T]:
+            if name in self._members:
+                raise ValueError(f"There is a {self.kind} {name!r} already: {self[name]}.")
+            self._members[name] = member
+            return member
+
+        return enter
+
+    def create(self, name: str, **options: Any) -> T:
+        """Build the member called `name`; an option it does not have is an error."""
+        known = self.options(name)
+        for option in options:
+            if option not in known:
+                raise unknown(f"option of {self.kind} {name!r}:", option, known)
+        return self[name](**options)
+
+    def options(self, name: str) -> list[str]:
+        """Names of the arguments a member takes, those it hands on to its base class included."""
+        names: list[str] = []
+        for cls in self[name].__mro__:
+            if "__init__" in vars(cls):
+                parameters = list(inspect.signature(cls).parameters.values())
+                names += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+                if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                    break
+        return list(dict.fromkeys(names))
+
+    def __getitem__(self, name: str) -> type[T]:
+        if name not in self._members:
+            raise unknown(self.kind, name, self._members)
+        return self._members[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)

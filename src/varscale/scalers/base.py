@@ -1,0 +1,206 @@
+"""What every scaler is: a module whose forward returns q(alpha | task)."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.optim import SGD, Optimizer
+
+from varscale.functional import gaussian_kl
+from varscale.registry import Registry
+
+SCALERS: "Registry[Scaler]" = Registry("scaler")
+
+KLWeight = float | Literal["elbo"]
+"""Weight of one task's KL: a number, or `"elbo"` for the exact bound."""
+
+TaskPrototype = Literal["support", "support+query"]
+"""What a scaler is shown of a task.
+
+- `support`: the mean of the embedded supports; a query's answer depends on no other query.
+- `support+query`: the mean of supports and unlabelled queries, as published. The classifier is
+  then **transductive**: its accuracy depends on how many queries come together.
+"""
+
+
+class Scaler(nn.Module, ABC):
+    r"""A distribution over the scale $\alpha$ of a metric, given a task.
+
+    A scaler knows its prior, the weight of its KL, and how it wants to be learned. A member
+    implements `forward`, and calls this constructor.
+
+    Args:
+        size: Entries of $\alpha$: 1 for a scalar scale, the embedding size for a vector.
+        lr: Learning rate of its parameters; `None` leaves it to the main optimiser's rate.
+        prior_loc: Prior mean $\mu_0$.
+        prior_scale: Prior standard deviation $\sigma_0$.
+        kl_weight: Weight of the KL of one task against its query-summed likelihood. 0 means no
+            prior; `"elbo"` is the exact bound: 1 / n_tasks for an $\alpha$ shared by all tasks,
+            1 for an $\alpha$ of each task's own.
+        n_tasks: Training tasks; needed by `"elbo"` when $\alpha$ is shared.
+    """
+
+    own_rate: ClassVar[bool] = True
+    """Parameters are learned by plain SGD at `lr`, not by the main optimiser."""
+
+    local: ClassVar[bool] = False
+    """Every task has an alpha of its own, so a KL of its own."""
+
+    task_prototype: TaskPrototype = "support"
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        lr: float | None = None,
+        prior_loc: float = 1.0,
+        prior_scale: float = 1.0,
+        kl_weight: KLWeight = 0.0,
+        n_tasks: int | None = None,
+    ) -> None:
+        super().__init__()
+        if size < 1:
+            raise ValueError(f"Expected a positive embedding size, got dim={size}.")
+        if not 0 < prior_scale < float("inf"):
+            raise ValueError(f"Expected a standard deviation prior_scale > 0, got {prior_scale!r}.")
+        if lr is not None and not 0 < lr < float("inf"):
+            raise ValueError(f"Expected a learning rate lr > 0, got {lr!r}.")
+        check_finite(prior_loc=prior_loc)
+        self.size = size
+        self.lr = lr
+        self.prior_loc = prior_loc
+        self.prior_scale = prior_scale
+        self.kl_weight = self._resolved_weight(kl_weight, n_tasks)
+        if self.own_rate and lr is not None:
+            check_prior_step(lr, self.kl_weight, prior_scale)
+
+    @abstractmethod
+    def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
+        """q(alpha | task), of batch shape (*task, size), from the tasks' prototypes (M3)."""
+
+    def sample(
+        self, q: Normal, noise: Float[Tensor, "*draws size"]
+    ) -> Float[Tensor, "*draws size"]:
+        r"""$\alpha = \mu + \sigma \odot \epsilon$ for given standard normal $\epsilon$ (M12)."""
+        return q.loc + q.scale * noise.to(q.loc)
+
+    def kl(self, q: Normal) -> Float[Tensor, "*task"]:
+        """KL from the prior, summed over dimensions (M11); zero when there is no prior."""
+        if self.kl_weight == 0:
+            return q.loc.new_zeros(q.batch_shape[:-1])
+        return gaussian_kl(q.loc, q.scale, self.prior_loc, self.prior_scale).sum(-1)
+
+    def penalty(self, q: Normal) -> Float[Tensor, "*task"]:
+        """`kl_weight` times the KL: what to add to the query-summed likelihood of each task."""
+        return self.kl_weight * self.kl(q)
+
+    def optimizer(self, n_query: int) -> SGD:
+        """Plain SGD at the scaler's own rate, on the query-summed likelihood (M13).
+
+        Args:
+            n_query: Queries per task. The loss is a mean over queries, so the rate takes the
+                factor, and one backward pass serves all parameters.
+        """
+        if not (self.own_rate and self.lr is not None):
+            raise ValueError(
+                f"{type(self).__name__} has no optimiser of its own; use `follow`, or give its "
+                "parameters to the main optimiser."
+            )
+        optimizer = SGD(self.parameters(), lr=self.lr * n_query)
+        optimizer.register_step_post_hook(lambda *_: self.project_())
+        return optimizer
+
+    def follow(self, optimizer: Optimizer, n_query: int) -> None:
+        """Learn beside an optimiser that is already there: whenever it steps, so does the scaler.
+
+        Args:
+            optimizer: Optimiser of the embedding. A scaler without a rate rule of its own joins
+                it as one more parameter group.
+            n_query: Queries per task; the loss is taken to be a mean over them.
+        """
+        if not any(True for _ in self.parameters()):
+            return
+        if not self.own_rate:
+            optimizer.add_param_group(self.param_group())
+            return
+        own = self.optimizer(n_query)
+
+        def step(*_: Any) -> None:
+            own.step()
+            own.zero_grad()
+
+        optimizer.register_step_post_hook(step)
+
+    def param_group(self) -> dict[str, Any]:
+        """Parameters as a group of the main optimiser, without weight decay."""
+        group: dict[str, Any] = {"params": list(self.parameters()), "weight_decay": 0.0}
+        return group if self.lr is None else {**group, "lr": self.lr}
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        """Bring parameters back into their domain after a step; most have nothing to do."""
+
+    def _resolved_weight(self, weight: KLWeight, n_tasks: int | None) -> float:
+        if weight == "elbo":
+            if self.local:
+                return 1.0
+            if n_tasks is None or n_tasks < 1:
+                raise ValueError(
+                    f'kl_weight="elbo" needs the number of training tasks, got n_tasks={n_tasks}. '
+                    "Give n_tasks, or a number as kl_weight."
+                )
+            return 1 / n_tasks
+        if isinstance(weight, str) or not 0 <= weight < float("inf"):
+            raise ValueError(f'Expected a finite kl_weight >= 0 or "elbo", got {weight!r}.')
+        return float(weight)
+
+    def _settings(self) -> Iterator[str]:
+        yield f"size={self.size}"
+        if self.kl_weight:
+            yield f"prior=N({self.prior_loc:g}, {self.prior_scale:g}²)"
+            yield f"kl_weight={self.kl_weight:g}"
+        if self.lr is not None:
+            yield f"lr={self.lr:g}"
+
+    def extra_repr(self) -> str:
+        """Settings, for `repr`."""
+        return ", ".join(self._settings())
+
+
+def check_prior_step(lr: float, kl_weight: float, prior_scale: float) -> None:
+    r"""Refuse a rate at which the prior alone makes $\mu$ diverge (M13).
+
+    A step multiplies $\mu - \mu_0$ by $1 - l_\psi w / \sigma_0^2$; at a factor of -1 or below it
+    grows without end.
+    """
+    step = lr * kl_weight / prior_scale**2
+    if step >= 2:
+        bound = 2 * prior_scale**2 / kl_weight
+        raise ValueError(
+            f"Expected lr * kl_weight / prior_scale² < 2, got {step:g}: each step would multiply "
+            f"the distance from the prior mean by {1 - step:g} and diverge. Use lr < {bound:g}, a "
+            "smaller kl_weight, or a larger prior_scale."
+        )
+
+
+def check_scale(scale: float, kl_weight: float) -> None:
+    """Refuse a posterior spread that is no standard deviation, or makes the KL infinite."""
+    if not 0 <= scale < float("inf"):
+        raise ValueError(f"Expected a standard deviation scale >= 0, got {scale!r}.")
+    if scale == 0 and kl_weight:
+        raise ValueError(
+            f"Expected scale > 0 with a prior (kl_weight={kl_weight:g}): the KL of a point is "
+            "infinite. Use a small positive scale, or kl_weight=0."
+        )
+
+
+def check_finite(**values: float) -> None:
+    """Refuse NaN and infinity."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ValueError(f"Expected a finite {name}, got {value!r}.")

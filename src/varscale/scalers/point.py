@@ -1,0 +1,74 @@
+"""Scales without a posterior: given, or learned as one more weight of the model."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+from varscale.scalers.base import SCALERS, Scaler, check_finite
+
+
+@SCALERS.register("fixed")
+class Fixed(Scaler):
+    r"""A given scale, never learned: what a grid search chooses.
+
+    $q(\alpha) = \mathcal N(a, 0)$, a point.
+
+    Args:
+        scale: The scale $a$: a number, or one number per dimension.
+
+    Example:
+        >>> Fixed(scale=10.0)(torch.zeros(2, 64)).mean.tolist()
+        [[10.0], [10.0]]
+    """
+
+    loc: Tensor
+
+    def __init__(self, *, scale: float | Sequence[float] = 1.0) -> None:
+        loc = torch.as_tensor(scale, dtype=torch.float32).reshape(-1)
+        super().__init__(size=len(loc))
+        if not loc.isfinite().all():
+            raise ValueError(f"Expected a finite scale, got {scale!r}.")
+        self.register_buffer("loc", loc)
+
+    def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
+        """The same point for every task."""
+        return point(self.loc.expand(*task.shape[:-1], self.size))
+
+    def _settings(self) -> Iterator[str]:
+        yield f"scale={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
+
+
+@SCALERS.register("together")
+class Together(Scaler):
+    r"""A scale that is one more weight of the model, learned by the main optimiser.
+
+    $q(\alpha) = \mathcal N(\mu, 0)$ without a prior: "training together" of the paper's Table 5.
+
+    Args:
+        init_loc: Start of $\mu$.
+        size: Entries of the scale: 1, or the embedding size.
+        lr: Its rate in the main optimiser; the rate of the other weights when not given.
+
+    Example:
+        >>> Together(init_loc=10.0)(torch.zeros(64)).mean
+        tensor([10.], grad_fn=<ExpandBackward0>)
+    """
+
+    own_rate = False
+
+    def __init__(self, *, init_loc: float = 100.0, size: int = 1, lr: float | None = None) -> None:
+        super().__init__(size=size, lr=lr)
+        check_finite(init_loc=init_loc)
+        self.loc = nn.Parameter(torch.full((self.size,), init_loc))
+
+    def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
+        """The current point, for every task."""
+        return point(self.loc.expand(*task.shape[:-1], self.size))
+
+
+def point(loc: Tensor) -> Normal:
+    """A Gaussian of spread zero, which torch's own check would refuse."""
+    return Normal(loc, torch.zeros_like(loc), validate_args=False)
