@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from varscale.functional import check_labels, class_counts
+from varscale.labels import check_labels, class_counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,24 +50,30 @@ def create(
     """
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
+    if scaler_options and not isinstance(scaler, str):
+        raise ValueError(f"scaler_options need the name of a scaler, got scaler={scaler!r}.")
+    if backbone_options and not isinstance(backbone, str):
+        raise ValueError("backbone_options need the name of a backbone, got a module.")
+    for option in objective_options or {}:
+        if option not in Objective.__dataclass_fields__:
+            raise unknown("option of the objective:", option, Objective.__dataclass_fields__)
     bundle = PRESETS[preset]
-    if isinstance(backbone, str):
-        backbone = BACKBONES.create(backbone, **(backbone_options or {}))
-    dim: int = backbone.out_dim  # type: ignore[assignment]
-
     metric = HOSTS[host].default_metric if metric is None else metric
     name = scaler if isinstance(scaler, str) else ""
-    from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
+    if scaler is None:
+        from_preset = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
+    else:
+        from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
+    if isinstance(backbone, str):
+        backbone = BACKBONES.create(backbone, **(backbone_options or {}))
+    options = {"metric": metric, **from_preset, **(host_options or {})}
+    built = HOSTS.create(host, backbone=backbone, **options)
+
     if scaler is None:
         scaler = Fixed()
-        from_preset = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
     elif isinstance(scaler, str):
-        sized = {"dim": dim} if "dim" in SCALERS.options(scaler) else {}
+        sized = {"dim": built.out_dim} if "dim" in SCALERS.options(scaler) else {}
         options = {**sized, **bundle.scaler.get(scaler, {}), **(scaler_options or {})}
         scaler = SCALERS.create(scaler, **options)
-    options = {"metric": metric, **from_preset, **(host_options or {})}
-    return ScaledModel(
-        HOSTS.create(host, backbone=backbone, **options),
-        scaler,
-        Objective(**{**bundle.objective.get(name, {}), **(objective_options or {})}),
-    )
+    objective = Objective(**{**bundle.objective.get(name, {}), **(objective_options or {})})
+    return ScaledModel(built, scaler, objective)

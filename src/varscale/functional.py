@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from varscale.labels import class_counts, class_row
+
 EPS = 1e-12
 """A vector with a norm up to this counts as zero."""
 
@@ -47,30 +49,8 @@ def prototypes(
     count = class_counts(labels, n_way)
     *task, _, dim = support.shape
     total = support.new_zeros(count.numel(), dim)
-    total = total.index_add(0, _class_row(labels, n_way), support.reshape(-1, dim))
+    total = total.index_add(0, class_row(labels, n_way), support.reshape(-1, dim))
     return total.view(*task, n_way, dim) / count.unsqueeze(-1)
-
-
-def class_counts(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, "*task way"]:
-    """Supports per class; a class without one is an error."""
-    check_labels(labels, n_way, role="support")
-    *task, _ = labels.shape
-    rows = math.prod(task) * n_way
-    count = torch.bincount(_class_row(labels, n_way), minlength=rows).view(*task, n_way)
-    if not count.all():
-        missing = int((count == 0).nonzero()[0, -1])
-        raise ValueError(
-            f"Expected at least one support for each of {n_way} classes, got none for class "
-            f"{missing}. Add a support, or lower n_way and relabel the classes from 0."
-        )
-    return count
-
-
-def _class_row(labels: Tensor, n_way: int) -> Tensor:
-    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
-    *task, _ = labels.shape
-    offset = n_way * torch.arange(math.prod(task), device=labels.device)
-    return (labels + offset.view(*task, 1)).flatten()
 
 
 def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -84,7 +64,7 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     """
     (x,) = _promote(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / norm.where(norm > EPS, torch.inf)
+    return torch.div(x, norm.where(norm > EPS, torch.inf))
 
 
 def task_prototype(
@@ -179,7 +159,7 @@ def norm_logits(
     """
     query, reference, alpha = _aligned(query, reference, alpha)
     square = squared_euclidean(query, reference, alpha.squeeze(-2).square())
-    apart = square > EPS
+    apart = square > torch.finfo(square.dtype).tiny
     return -square.where(apart, 1.0).sqrt().where(apart, 0.0)
 
 
@@ -264,21 +244,7 @@ def log_predictive(
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
 
 
-# --- checks -------------------------------------------------------------------------------------
-
-
-def check_labels(labels: Int[Tensor, "*shape"], n_way: int, *, role: str) -> None:
-    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1."""
-    if n_way < 2:
-        raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
-    if labels.numel() == 0:
-        return
-    low, high = labels.aminmax()
-    if low < 0 or high >= n_way:
-        raise ValueError(
-            f"Expected {role} labels in 0..{n_way - 1} for {n_way} classes, "
-            f"got {int(low)}..{int(high)}. Relabel the classes of each task from 0."
-        )
+# --- alignment ----------------------------------------------------------------------------------
 
 
 def _promote(*tensors: Tensor) -> list[Tensor]:

@@ -58,7 +58,7 @@ def uniform(
     """Uniform float64 in [0, 1) with 53 random bits each."""
     pairs = words(seed, stream, start, count, 2 * size).astype(np.uint64)
     bits = (pairs[:, 0::2] << np.uint64(21)) ^ (pairs[:, 1::2] >> np.uint64(11))
-    return bits * 2.0**-53
+    return np.asarray(bits * 2.0**-53)
 
 
 def normal(

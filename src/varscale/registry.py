@@ -2,20 +2,20 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def unknown(kind: str, got: str, known: Collection[str]) -> ValueError:
     """An error that names what was asked for, what there is, and what was probably meant."""
-    nearest = difflib.get_close_matches(got, known, n=1)
+    nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
 
 
-class Registry(Generic[T]):
+class Registry(Mapping[str, type[T]]):
     """Members of one family by name.
 
     Args:
@@ -75,3 +75,6 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)

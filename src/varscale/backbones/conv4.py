@@ -48,10 +48,11 @@ class ConvBlocks(Backbone):
         for block in range(n_blocks):
             channels = filters if block else in_channels
             self.convs.append(nn.Conv2d(channels, filters, kernel_size=3, padding=1))
-            self.norms.append(nn.BatchNorm2d(filters))
+            norm = nn.BatchNorm2d(filters)
             if bn_init == "uniform":
-                nn.init.uniform_(self.norms[-1].weight)
-        self.to(memory_format=torch.channels_last)
+                nn.init.uniform_(norm.weight)
+            self.norms.append(norm)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(
         self, items: Float[Tensor, "batch channel height width"]

@@ -1,6 +1,7 @@
 """Backbones for embeddings that come from elsewhere."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -47,4 +48,4 @@ class Linear(Backbone):
 
     def forward(self, items: Float[Tensor, "batch item"]) -> Float[Tensor, "batch dim"]:
         """Map the embeddings."""
-        return self.map(items.to(self.map.weight.dtype))
+        return F.linear(items.to(self.map.weight.dtype), self.map.weight, self.map.bias)

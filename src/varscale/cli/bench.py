@@ -3,21 +3,18 @@
 import json
 import sys
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
 from varscale import bench
+from varscale.cli.parser import Parser, command
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Options of the command."""
-    parser = ArgumentParser(
-        description="Measure the speed ratios of this machine.",
-        epilog="Example: varscale bench --json",
-    )
+    parser = command("Measure the speed ratios of this machine.", "varscale bench --json")
     parser.add_argument("--repeats", type=int, default=50, help="turns of each measurement")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 

@@ -2,33 +2,30 @@
 
 import inspect
 import json
+import sys
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
 from varscale.backbones import BACKBONES
+from varscale.cli.parser import Parser, command
 from varscale.hosts import HOSTS
 from varscale.presets import PRESETS
 from varscale.registry import Registry
 from varscale.scalers import SCALERS
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Options of the command."""
-    parser = ArgumentParser(
-        description="List hosts, scalers, backbones and presets.",
-        epilog="Example: varscale ls --json",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
+    return command("List hosts, scalers, backbones and presets.", "varscale ls --json")
 
 
 def run(args: Namespace) -> None:
     """Print the registered members with their first line and their options."""
     families: tuple[Registry[Any], ...] = (HOSTS, SCALERS, BACKBONES)
-    listing = {
+    listing: dict[str, dict[str, dict[str, Any]]] = {
         f"{registry.kind}s": {
             name: {"summary": _first_line(registry[name]), "options": registry.options(name)}
             for name in registry
@@ -38,10 +35,10 @@ def run(args: Namespace) -> None:
     listing["presets"] = {
         name: {"summary": preset.summary, "options": []} for name, preset in PRESETS.items()
     }
-    console = Console(highlight=False)
     if args.json:
-        console.file.write(json.dumps(listing) + "\n")
+        sys.stdout.write(json.dumps(listing) + "\n")
         return
+    console = Console(highlight=False)
     for family, members in listing.items():
         table = Table("name", "what it is", "options", title=family, title_justify="left")
         for name, entry in members.items():

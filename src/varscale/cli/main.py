@@ -3,17 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from jsonargparse import ArgumentParser
-
 from varscale import __version__
 from varscale.cli import bench, ls
+from varscale.cli.parser import Parser
 
 COMMANDS = {"ls": ls, "bench": bench}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when done, 2 when the input is wrong, 1 for anything else."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog="varscale", description="Learn the scale of a few-shot metric.", version=__version__
     )
     subcommands = parser.add_subcommands(dest="command")

@@ -64,7 +64,14 @@ class Host(nn.Module, ABC):
             raise unknown("bn_pass", bn_pass, get_args(BatchNormPass))
         if not 0 < kappa < float("inf"):
             raise ValueError(f"Expected kappa > 0, got {kappa!r}.")
+        out_dim = getattr(backbone, "out_dim", None)
+        if not isinstance(out_dim, int):
+            raise ValueError(
+                f"Expected a backbone with an integer out_dim, its embedding size, got "
+                f"{type(backbone).__name__} with {out_dim!r}. Set backbone.out_dim."
+            )
         self.backbone = backbone
+        self.out_dim = out_dim
         self.metric = metric
         self.kappa = kappa
         self.bn_pass = bn_pass
@@ -83,9 +90,9 @@ class Host(nn.Module, ABC):
 
     def _embed(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
         if items.shape[1] == 0:  # batch norm refuses an empty batch
-            return items.new_zeros(items.shape[0], 0, self.backbone.out_dim)  # type: ignore[arg-type]
+            return items.new_zeros(items.shape[0], 0, self.out_dim)
         embeddings: Tensor = self.backbone(items.flatten(0, 1))
-        return embeddings.unflatten(0, items.shape[:2])
+        return embeddings.view(*items.shape[:2], self.out_dim)
 
     @abstractmethod
     def logits(

@@ -1,6 +1,6 @@
 """A posterior generated for each task: AVS and D-AVS."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -20,7 +20,7 @@ MeanLink = Literal["exp", "softplus", "identity"]
 - `softplus`: log(1 + exp(h)), positive and linear for large h.
 - `identity`: h itself, which may be negative.
 """
-MEAN_LINKS = {
+MEAN_LINKS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda h: h.clamp(max=10.0).exp(),
     "softplus": F.softplus,
     "identity": lambda h: h,
@@ -65,13 +65,12 @@ class AmortizedScaler(Scaler):
         self.mean_link = mean_link
         self.scale = scale
         self.task_prototype = task_prototype
-        self.generator = nn.Sequential(
-            nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 2 * self.size)
-        )
+        self.hidden = nn.Linear(dim, hidden)
+        self.head = nn.Linear(hidden, 2 * self.size)
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The posterior that the generator gives each task."""
-        h = self.generator(task.to(self.generator[0].weight.dtype))
+        h = self.head(self.hidden(task.to(self.hidden.weight.dtype)).relu())
         h_loc, h_scale = h.chunk(2, dim=-1)  # (*task, size) each
         loc = MEAN_LINKS[self.mean_link](h_loc)
         if isinstance(self.scale, str):

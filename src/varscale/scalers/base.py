@@ -145,7 +145,7 @@ class Scaler(nn.Module, ABC):
     def project_(self) -> None:
         """Bring parameters back into their domain after a step; most have nothing to do."""
 
-    def _resolved_weight(self, weight: KLWeight, n_tasks: int | None) -> float:
+    def _resolved_weight(self, weight: float | str, n_tasks: int | None) -> float:
         if weight == "elbo":
             if self.local:
                 return 1.0

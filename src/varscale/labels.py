@@ -1,0 +1,43 @@
+"""Class labels of tasks: what is refused, and how they are counted."""
+
+import math
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+def check_labels(labels: Int[Tensor, "*shape"], n_way: int, *, role: str) -> None:
+    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1."""
+    if n_way < 2:
+        raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
+    if labels.numel() == 0:
+        return
+    low, high = labels.aminmax()
+    if low < 0 or high >= n_way:
+        raise ValueError(
+            f"Expected {role} labels in 0..{n_way - 1} for {n_way} classes, "
+            f"got {int(low)}..{int(high)}. Relabel the classes of each task from 0."
+        )
+
+
+def class_counts(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, "*task way"]:
+    """Supports per class; a class without one is an error."""
+    check_labels(labels, n_way, role="support")
+    *task, _ = labels.shape
+    rows = math.prod(task) * n_way
+    count = torch.bincount(class_row(labels, n_way), minlength=rows).view(*task, n_way)
+    if not count.all():
+        missing = int((count == 0).nonzero()[0, -1])
+        raise ValueError(
+            f"Expected at least one support for each of {n_way} classes, got none for class "
+            f"{missing}. Add a support, or lower n_way and relabel the classes from 0."
+        )
+    return count
+
+
+def class_row(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, " rows"]:
+    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
+    *task, _ = labels.shape
+    offset = n_way * torch.arange(math.prod(task), device=labels.device)
+    return (labels + offset.view(*task, 1)).flatten()

@@ -1,0 +1,110 @@
+"""Slow twins of `varscale.functional`: plain loops over plain numbers, one task at a time.
+
+They are written from docs/method.md, not from the code they check.
+"""
+
+import math
+
+
+def prototypes(support, labels, n_way):
+    dim = len(support[0])
+    result = []
+    for k in range(n_way):
+        members = [x for x, y in zip(support, labels, strict=True) if y == k]
+        result.append([sum(x[m] for x in members) / len(members) for m in range(dim)])
+    return result
+
+
+def normalize(x):
+    norm = math.sqrt(sum(v * v for v in x))
+    return [v / norm if norm else 0.0 for v in x]
+
+
+def scale_of(alpha, m):
+    return alpha[m] if len(alpha) > 1 else alpha[0]
+
+
+def squared_euclidean(query, reference, alpha):
+    return [
+        [sum(scale_of(alpha, m) * (q[m] - c[m]) ** 2 for m in range(len(q))) for c in reference]
+        for q in query
+    ]
+
+
+def euclidean_logits(query, reference, alpha, kappa=0.5):
+    return [[-kappa * d for d in row] for row in squared_euclidean(query, reference, alpha)]
+
+
+def dot_logits(query, reference, alpha):
+    return [
+        [sum(scale_of(alpha, m) * q[m] * c[m] for m in range(len(q))) for c in reference]
+        for q in query
+    ]
+
+
+def cosine_logits(query, reference, alpha):
+    return dot_logits([normalize(q) for q in query], [normalize(c) for c in reference], alpha)
+
+
+def norm_logits(query, reference, alpha):
+    return [
+        [
+            -math.sqrt(sum((scale_of(alpha, m) * (q[m] - c[m])) ** 2 for m in range(len(q))))
+            for c in reference
+        ]
+        for q in query
+    ]
+
+
+def softmax(row):
+    top = max(row)
+    weights = [math.exp(v - top) for v in row]
+    return [w / sum(weights) for w in weights]
+
+
+def attention(similarity, labels, n_way):
+    """Probability of each class: the attention its supports receive."""
+    result = []
+    for row in similarity:
+        weights = softmax(row)
+        result.append(
+            [sum(w for w, y in zip(weights, labels, strict=True) if y == k) for k in range(n_way)]
+        )
+    return result
+
+
+def query_nll(logits, labels):
+    return -sum(math.log(softmax(row)[y]) for row, y in zip(logits, labels, strict=True))
+
+
+def gaussian_kl(loc, scale, prior_loc, prior_scale, points=200_001, width=14.0):
+    """By the trapezoid rule over the definition, E_q[log q - log p]."""
+    low, step = loc - width * scale, 2 * width * scale / (points - 1)
+    total = 0.0
+    for i in range(points):
+        x = low + i * step
+        log_q = -((x - loc) ** 2) / (2 * scale**2) - math.log(scale)
+        log_p = -((x - prior_loc) ** 2) / (2 * prior_scale**2) - math.log(prior_scale)
+        weight = 0.5 if i in (0, points - 1) else 1.0
+        total += weight * math.exp(log_q) / math.sqrt(2 * math.pi) * (log_q - log_p)
+    return total * step
+
+
+# Closed forms of the gradient of the query-summed likelihood by the scale.
+
+
+def scalar_gradient(logits, labels, u):
+    """g = sum_j [ sum_k p_jk u_jk - u_{j, y_j} ], with u_jk the derivative of the logit."""
+    total = 0.0
+    for row, y, u_row in zip(logits, labels, u, strict=True):
+        p = softmax(row)
+        total += sum(pk * uk for pk, uk in zip(p, u_row, strict=True)) - u_row[y]
+    return total
+
+
+def vector_gradient(logits, labels, query, reference, term):
+    """The same for every dimension; `term(q_m, c_m)` is the derivative of the logit by alpha_m."""
+    return [
+        scalar_gradient(logits, labels, [[term(q[m], c[m]) for c in reference] for q in query])
+        for m in range(len(reference[0]))
+    ]

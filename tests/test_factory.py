@@ -1,0 +1,135 @@
+import pytest
+import torch
+from torch import nn
+
+import varscale
+from varscale.presets import PAPER_TASKS
+from varscale.scalers import SVS
+
+
+def make(scaler, preset="default", **options):
+    return varscale.create(
+        backbone="identity",
+        backbone_options={"dim": 1600},
+        scaler=scaler,
+        preset=preset,
+        **options,
+    )
+
+
+def settings(model):
+    s = model.scaler
+    return (s.prior_loc, s.prior_scale, s.kl_weight, s.lr)
+
+
+def test_default_preset_is_the_table_of_recommended_defaults():
+    plain = make(None)
+    assert (plain.host.normalize, plain.host.kappa) == ("none", 1.0)
+    assert make(None, metric="cosine").host.normalize == "prototype"
+    assert make("fixed").host.normalize == "prototype"
+    assert make("together").host.kappa == 0.5
+    assert settings(make("svs")) == (1.0, 1.0, 1.0, 1e-4)
+    assert settings(make("d-svs")) == (1.0, 1600.0, 0.01, 16.0)
+    assert settings(make("d-avs")) == (100.0, 1600.0, 1.0, None)
+    for name in ("svs", "d-svs"):
+        model = make(name)
+        assert (model.host.kappa, model.host.normalize) == (0.5, "prototype")
+        assert model.objective.aux_epochs is None
+        assert model.scaler.loc.unique().item() == 100.0
+        assert model.scaler.scale.unique().item() == pytest.approx(0.2)
+    amortised = make("d-avs")
+    assert (amortised.objective.aux_epochs, amortised.objective.aux_scale) == (150.0, 100.0)
+    assert amortised.scaler.scale == 1.0
+    assert amortised.transductive
+
+
+def test_paper_preset():
+    for name in ("svs", "d-svs"):
+        model = make(name, "paper")
+        assert (model.host.kappa, model.scaler.kl_weight) == (1.0, 1 / PAPER_TASKS)
+    model = make("d-avs", "paper")
+    assert (model.objective.aux_scale, model.scaler.kl_weight) == (1.0, 1.0)
+    assert model.scaler.scale == "generated"
+
+
+def test_released_preset():
+    for name in ("svs", "d-svs"):
+        model = make(name, "released")
+        assert (model.host.kappa, model.host.legacy_alpha_grad) == (0.5, True)
+    model = make("d-avs", "released")
+    assert (model.scaler.kl_weight, model.scaler.scale) == (0.0, 1.0)
+    assert model.objective.aux_scale == 100.0
+    assert not model.host.legacy_alpha_grad
+
+
+@pytest.mark.parametrize("preset", varscale.PRESETS)
+@pytest.mark.parametrize("scaler", [None, *varscale.scalers.SCALERS])
+@pytest.mark.parametrize("host", varscale.hosts.HOSTS)
+def test_every_preset_builds_every_pair(preset, scaler, host):
+    for metric in ("euclidean", "cosine", "dot", "norm"):
+        model = varscale.create(host, backbone="tiny", scaler=scaler, metric=metric, preset=preset)
+        assert model.host.metric == metric
+
+
+def test_options_override_the_preset():
+    model = make(
+        "d-svs",
+        "paper",
+        host_options={"kappa": 0.5},
+        scaler_options={"kl_weight": 0.5, "n_tasks": None},
+        objective_options={"likelihood": "mean"},
+    )
+    assert model.host.kappa == 0.5
+    assert model.scaler.kl_weight == 0.5
+    assert model.objective.likelihood == "mean"
+
+
+def test_own_modules_instead_of_names():
+    backbone = nn.Flatten()
+    backbone.out_dim = 12
+    scaler = SVS(init_loc=5.0)
+    model = varscale.create(backbone=backbone, scaler=scaler, preset="paper")
+    assert model.scaler is scaler
+    assert model.host.kappa == 1.0
+    x = torch.rand(1, 2, 3, 4)
+    labels = torch.tensor([[0, 1]])
+    assert model(varscale.Episode(x, labels, x, labels, n_way=2)).shape == (1, 2, 2)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"host": "pm"}, "Unknown host 'pm'; known: matching, pn. Did you mean 'pn'"),
+        ({"scaler": "dsvs"}, "Unknown scaler 'dsvs'.*Did you mean 'd-svs'"),
+        ({"backbone": "conv-4"}, "Did you mean 'conv4'"),
+        ({"preset": "papr"}, "Unknown preset 'papr'.*Did you mean 'paper'"),
+        ({"metric": "cos"}, "Unknown metric 'cos'"),
+        (
+            {"scaler": "svs", "scaler_options": {"prior_mean": 1.0}},
+            "option of scaler 'svs': 'prior_mean'",
+        ),
+        ({"backbone_options": {"size": 84}}, "option of backbone 'conv4'"),
+        ({"objective_options": {"gamma": 150}}, "option of the objective"),
+        ({"scaler_options": {"lr": 1.0}}, "need the name of a scaler"),
+        (
+            {"backbone": nn.Identity(), "backbone_options": {"dim": 3}},
+            "need the name of a backbone",
+        ),
+        ({"backbone": nn.Identity()}, "integer out_dim"),
+    ],
+)
+def test_unknown_names_and_options_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        varscale.create(**arguments)
+
+
+def test_optimizers_of_each_kind():
+    conv = {"backbone": "tiny"}
+    svs = varscale.create(**conv, scaler="svs").optimizers(n_query=75)
+    assert [type(o).__name__ for o in svs] == ["Adam", "SGD"]
+    together = varscale.create(**conv, scaler="together").optimizers(n_query=75, algorithm="sgd")
+    assert [type(o).__name__ for o in together] == ["SGD"]
+    assert together[0].param_groups[0]["momentum"] == 0.9
+    with pytest.raises(ValueError, match="'adam' or 'sgd', got 'lion'"):
+        varscale.create(**conv).optimizers(n_query=75, algorithm="lion")
