@@ -1,10 +1,18 @@
 """Fixtures that more than one file uses."""
 
+import os
+
+import hypothesis
 import jaxtyping
 import pytest
 import torch
 
 import varscale
+
+# New examples at every desk, the same ones in CI: a change must not fail for another's luck.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 
 @pytest.fixture
