@@ -5,10 +5,6 @@ import torch
 from varscale import random
 
 
-def block(*words):
-    return np.array(words, dtype=np.uint64)
-
-
 @pytest.mark.parametrize(
     ("counter", "key", "expected"),
     [
@@ -22,8 +18,8 @@ def block(*words):
     ],
 )
 def test_known_answers_of_philox(counter, key, expected):
-    words = random.philox(block(*counter), block(*key))
-    assert " ".join(f"{w:08x}" for w in words) == expected
+    words = random.philox(tuple(np.array([c], dtype=np.uint32) for c in counter), tuple(key))
+    assert " ".join(f"{w[0]:08x}" for w in words) == expected
 
 
 def test_draws_depend_on_nothing_but_seed_stream_and_index():
@@ -35,11 +31,32 @@ def test_draws_depend_on_nothing_but_seed_stream_and_index():
 
 
 def test_indices_beyond_32_bits_do_not_wrap():
-    assert not np.array_equal(random.words(0, "x", 5, 1, 4), random.words(0, "x", 2**32 + 5, 1, 4))
+    low, high = (random.words(0, "x", random.span(i, 1), 4) for i in (5, 2**32 + 5))
+    assert not np.array_equal(low, high)
 
 
-def test_the_first_draws_of_a_longer_row_are_those_of_a_shorter_one_in_words():
-    assert np.array_equal(random.words(0, "x", 0, 3, 5), random.words(0, "x", 0, 3, 9)[:, :5])
+def test_a_longer_row_begins_with_a_shorter_one():
+    index = random.span(0, 3)
+    short, long = (random.words(0, "x", index, n) for n in (5, 9))
+    assert np.array_equal(short, long[:, :5])
+    assert not np.array_equal(long, random.words(0, "x", index, 9, attempt=1))
+
+
+@pytest.mark.parametrize(("start", "count"), [(-1, 2), (0, -1), (2**63, 1)])
+def test_impossible_indices_are_refused(start, count):
+    with pytest.raises(ValueError, match="Expected an index"):
+        random.span(start, count)
+
+
+def test_integers_are_exactly_uniform():
+    """At a bound of 3 * 2**30 one word in four is redrawn; without that a third would be biased."""
+    bound = np.array([[3 * 2**30]], dtype=np.uint64)
+    draws = random.integers(0, "x", random.span(0, 30_000), bound)
+    assert draws.max() < 3 * 2**30
+    counts = np.bincount((draws[:, 0] % np.uint64(3)).astype(int), minlength=3)
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 13.8  # chi-square, 2 degrees, p = 0.001
+    pieces = [random.integers(0, "x", random.span(s, 100), bound) for s in range(0, 30_000, 100)]
+    assert np.array_equal(draws, np.concatenate(pieces))
 
 
 def test_moments():

@@ -13,50 +13,89 @@ import torch
 from jaxtyping import Float, UInt32, UInt64
 from torch import Tensor
 
-_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], dtype=np.uint64)
-_WEYL = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 def philox(
-    counter: UInt64[np.ndarray, "*blocks 4"], key: UInt64[np.ndarray, "2"]
-) -> UInt32[np.ndarray, "*blocks 4"]:
-    """Four random 32-bit words for each counter of four 32-bit words (kept in 64 bits)."""
-    even, odd = counter[..., 0::2], counter[..., 1::2]  # words 0, 2 and 1, 3
+    counter: tuple[UInt32[np.ndarray, "*n"], ...], key: tuple[int, int]
+) -> list[UInt32[np.ndarray, "*n"]]:
+    """Four random 32-bit words for each counter of four 32-bit words; all of them at once."""
+    x0, x1, x2, x3 = counter
+    k0, k1 = key
     for _ in range(10):
-        product = even * _MULTIPLIERS
-        high, low = product >> _HALF, product & _LOW
-        # New word 0 is the high half of word 2's product, and the other way round.
-        even, odd = high[..., ::-1] ^ odd ^ key, low[..., ::-1]
-        key = (key + _WEYL) & _LOW
-    return np.stack([even, odd], axis=-1).reshape(counter.shape).astype(np.uint32)
+        low2, high2 = _halves(x2, 0xCD9E8D57)
+        low0, high0 = _halves(x0, 0xD2511F53)
+        x0, x1 = high2 ^ x1 ^ np.uint32(k0), low2
+        x2, x3 = high0 ^ x3 ^ np.uint32(k1), low0
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return [x0, x1, x2, x3]
 
 
-def stream_key(seed: int, stream: str) -> UInt64[np.ndarray, "2"]:
+def _halves(x: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high half of a 64-bit product, as views: no pass over the data beyond the product."""
+    product = np.multiply(x, np.uint64(factor), dtype="<u8").view("<u4")
+    return product[..., 0::2], product[..., 1::2]
+
+
+def stream_key(seed: int, stream: str) -> tuple[int, int]:
     """The key of a named stream: streams of one seed, and seeds of one stream, are unrelated."""
     digest = hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
-    return np.frombuffer(digest, dtype="<u4").astype(np.uint64)
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
 
 def words(
-    seed: int, stream: str, start: int, count: int, size: int
-) -> UInt32[np.ndarray, "count size"]:
-    """`size` random 32-bit words for each index in start..start+count-1."""
-    blocks = -(-size // 4)
-    index = np.arange(start, start + count, dtype=np.uint64)[:, None]
-    counter = np.zeros((count, blocks, 4), dtype=np.uint64)
-    counter[..., 0] = np.arange(blocks, dtype=np.uint64)
-    counter[..., 2] = index & _LOW
-    counter[..., 3] = index >> _HALF
-    return philox(counter, stream_key(seed, stream)).reshape(count, -1)[:, :size]
+    seed: int, stream: str, index: UInt64[np.ndarray, " n"], size: int, attempt: int = 0
+) -> UInt32[np.ndarray, "n size"]:
+    """`size` random 32-bit words for each index; another `attempt` gives other words."""
+    n, blocks = len(index), -(-size // 4)
+    block = np.arange(blocks, dtype=np.uint32)
+    low, high = (index & _LOW).astype(np.uint32), (index >> _HALF).astype(np.uint32)
+    counter = (block, np.uint32(attempt), low[:, None], high[:, None])
+    out = np.empty((n, blocks, 4), dtype=np.uint32)
+    grid = tuple(np.ascontiguousarray(np.broadcast_to(c, (n, blocks))) for c in counter)
+    for position, word in enumerate(philox(grid, stream_key(seed, stream))):
+        out[..., position] = word
+    return out.reshape(n, 4 * blocks)[:, :size]
+
+
+def span(start: int, count: int) -> UInt64[np.ndarray, " count"]:
+    """The indices start, start + 1, ... that a batch of draws is for."""
+    if start < 0 or count < 0 or start + count > 2**63:
+        raise ValueError(
+            f"Expected an index and a count >= 0 with a sum below 2**63, got {start} and {count}."
+        )
+    return np.arange(start, start + count, dtype=np.uint64)
+
+
+def integers(
+    seed: int,
+    stream: str,
+    index: UInt64[np.ndarray, " n"],
+    bounds: UInt64[np.ndarray, "#n size"],
+) -> UInt64[np.ndarray, "n size"]:
+    """Integers in 0..bound-1, exactly uniform, for each index and each bound below 2**32.
+
+    Lemire's method: the high half of word x bound, unless the low half falls into the part that
+    would make some values likelier; then the word of the next attempt decides.
+    """
+    excess = np.uint64(2**32) % bounds
+    product = words(seed, stream, index, bounds.shape[1]) * bounds
+    attempt = 0
+    while (biased := (product & _LOW) < excess).any():
+        attempt += 1
+        row = biased.any(axis=1).nonzero()[0]
+        again = words(seed, stream, index[row], bounds.shape[1], attempt)
+        redrawn = again * (bounds[row] if len(bounds) > 1 else bounds)
+        product[row] = np.where(biased[row], redrawn, product[row])
+    return np.asarray(product >> _HALF)
 
 
 def uniform(
     seed: int, stream: str, start: int, count: int, size: int
 ) -> Float[np.ndarray, "count size"]:
     """Uniform float64 in [0, 1) with 53 random bits each."""
-    pairs = words(seed, stream, start, count, 2 * size).astype(np.uint64)
+    pairs = words(seed, stream, span(start, count), 2 * size).astype(np.uint64)
     bits = (pairs[:, 0::2] << np.uint64(21)) ^ (pairs[:, 1::2] >> np.uint64(11))
     return np.asarray(bits * 2.0**-53)
 
