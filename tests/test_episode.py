@@ -19,6 +19,8 @@ INF = torch.tensor([[[0.0, 0.0, 0.0], [0.0, torch.inf, 0.0]]])
         ((X, Y, X, Y[:, :1], 2), "one label per query"),
         ((X, Y, X.expand(2, 2, 3), Y.expand(2, 2), 2), "got 1 and 2 tasks"),
         ((X, Y, torch.zeros(1, 2, 4), Y, 2), "items of one shape"),
+        ((X[:0], Y[:0], X[:0], Y[:0], 2), "at least one task"),
+        ((X, Y.bool(), X, Y, 2), "integer support labels, got torch.bool"),
         ((X, Y, X, Y, 1), "at least 2 classes per task, got n_way=1"),
         ((X, Y, X, Y + 1, 2), r"query labels in 0..1 for 2 classes, got 1..2. Relabel"),
         ((X, Y, X, Y, 3), "none for class 2"),
@@ -45,6 +47,12 @@ def test_to_moves_every_tensor():
     assert episode.query_labels.is_meta
     assert episode.n_way == 3
     assert episode.n_tasks == 2
+
+
+def test_to_changes_the_type_of_items_alone():
+    episode = Episode(X, Y.int(), X, Y.to(torch.uint8), n_way=2).to(dtype=torch.float64)
+    assert episode.support.dtype == episode.query.dtype == torch.float64
+    assert episode.support_labels.dtype == episode.query_labels.dtype == torch.int64
 
 
 def test_an_episode_cannot_be_changed():

@@ -4,7 +4,7 @@ from torch import nn
 
 import varscale
 from varscale.presets import PAPER_TASKS
-from varscale.scalers import SVS
+from varscale.scalers import DAVS, SVS
 
 
 def make(scaler, preset="default", **options):
@@ -84,6 +84,11 @@ def test_options_override_the_preset():
     assert model.objective.likelihood == "mean"
 
 
+def test_presets_know_scalers_given_as_objects():
+    assert make(DAVS(dim=1600)).objective.aux_epochs == 150.0
+    assert make(SVS(), "released").host.legacy_alpha_grad
+
+
 def test_own_modules_instead_of_names():
     backbone = nn.Flatten()
     backbone.out_dim = 12
@@ -117,6 +122,12 @@ def test_own_modules_instead_of_names():
             "need the name of a backbone",
         ),
         ({"backbone": nn.Identity()}, "integer out_dim"),
+        ({"backbone": "identity"}, "needs the option 'dim'"),
+        ({"scaler": 3}, "name of a scaler, a Scaler or None, got 3"),
+        ({"host": None}, "Unknown host None"),
+        ({"host_options": {"backbone": "tiny"}}, "Give the backbone as"),
+        ({"scaler": "d-avs", "scaler_options": {"dim": 6}}, "host's 1600-dimensional"),
+        ({"scaler": DAVS(dim=6)}, "Give it dim=1600"),
     ],
 )
 def test_unknown_names_and_options_are_refused(arguments, message):

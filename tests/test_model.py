@@ -94,10 +94,27 @@ def test_the_loss_needs_labels():
         make("svs").loss(blind, index=0)
 
 
+def test_negative_samples_and_indices_are_refused():
+    model = make("svs")
+    with pytest.raises(ValueError, match="samples >= 0, got -1"):
+        model(random_episode(), samples=-1)
+    with pytest.raises(ValueError, match="Expected an index"):
+        model.loss(random_episode(), index=-1)
+
+
+def test_a_diverged_backbone_is_named():
+    model = make("svs", backbone="linear")
+    with torch.no_grad():
+        model.host.backbone.map.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="weights have diverged"):
+        model.loss(random_episode(), index=0)
+
+
 @pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"aux_scale": float("nan")}, "finite aux_scale"),
         ({"likelihood": "median"}, "Unknown likelihood"),
         ({"aux_epochs": 0.0}, "aux_epochs > 0"),
         ({"epoch_length": 0}, "epoch_length >= 1"),

@@ -40,6 +40,9 @@ def test_a_longer_row_begins_with_a_shorter_one():
     short, long = (random.words(0, "x", index, n) for n in (5, 9))
     assert np.array_equal(short, long[:, :5])
     assert not np.array_equal(long, random.words(0, "x", index, 9, attempt=1))
+    few, many = (random.normal(0, "x", 0, 3, n) for n in (5, 8))
+    assert torch.equal(few, many[:, :5])
+    assert random.normal(0, "x", 0, 0, 3).shape == (0, 3)
 
 
 @pytest.mark.parametrize(("start", "count"), [(-1, 2), (0, -1), (2**63, 1)])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from varscale.labels import check_labels, class_counts
@@ -29,9 +29,9 @@ class Episode:
     """
 
     support: Float[Tensor, "task support *item"]
-    support_labels: Int[Tensor, "task support"]
+    support_labels: Integer[Tensor, "task support"]
     query: Float[Tensor, "task query *item"]
-    query_labels: Int[Tensor, "task query"] | None
+    query_labels: Integer[Tensor, "task query"] | None
     n_way: int
 
     def __post_init__(self) -> None:
@@ -48,7 +48,10 @@ class Episode:
                     f"{tuple(labels.shape)}. The first axis is the task: one task is x[None]."
                 )
             check_labels(labels, self.n_way, role=role)
+            object.__setattr__(self, f"{role}_labels", labels.long())
         class_counts(self.support_labels, self.n_way)
+        if not self.n_tasks:
+            raise ValueError(f"Expected at least one task, got items {tuple(self.support.shape)}.")
         if self.support.shape[0] != self.query.shape[0]:
             raise ValueError(
                 "Expected supports and queries of the same tasks, got "
@@ -65,12 +68,15 @@ class Episode:
         """Tasks in the batch."""
         return self.support.shape[0]
 
-    def to(self, device: torch.device | str) -> "Episode":
-        """The same tasks on another device."""
+    def to(
+        self, device: torch.device | str | None = None, *, dtype: torch.dtype | None = None
+    ) -> "Episode":
+        """The same tasks on another device, or with items of another floating-point type."""
         moved = object.__new__(Episode)  # checked once is enough, and a check waits for the device
         for name, value in vars(self).items():
-            is_tensor = isinstance(value, Tensor)
-            object.__setattr__(moved, name, value.to(device) if is_tensor else value)
+            if isinstance(value, Tensor):
+                value = value.to(device, dtype if value.is_floating_point() else None)
+            object.__setattr__(moved, name, value)
         return moved
 
     def __repr__(self) -> str:

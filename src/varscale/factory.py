@@ -58,8 +58,13 @@ def create(
         if option not in Objective.__dataclass_fields__:
             raise unknown("option of the objective:", option, Objective.__dataclass_fields__)
     bundle = PRESETS[preset]
+    if not isinstance(scaler, str | Scaler | None):
+        raise ValueError(f"Expected the name of a scaler, a Scaler or None, got {scaler!r}.")
+    if "backbone" in (host_options or {}):
+        raise ValueError("Give the backbone as `backbone`, not among the host_options.")
+    metric = (host_options or {}).get("metric", metric)
     metric = HOSTS[host].default_metric if metric is None else metric
-    name = scaler if isinstance(scaler, str) else ""
+    name = (scaler if isinstance(scaler, str) else SCALERS.name_of(scaler)) or ""
     if scaler is None:
         from_preset = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
     else:

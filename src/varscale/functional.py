@@ -14,7 +14,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from varscale.labels import class_counts, class_row
@@ -28,7 +28,7 @@ EPS = 1e-12
 
 def prototypes(
     support: Float[Tensor, "*task support dim"],
-    labels: Int[Tensor, "*task support"],
+    labels: Integer[Tensor, "*task support"],
     n_way: int,
 ) -> Float[Tensor, "*task way dim"]:
     r"""Class means, for any number of supports per class (M1).
@@ -63,7 +63,7 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
     (x,) = _promote(x)
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
     return torch.div(x, norm.where(norm > EPS, torch.inf))
 
 
@@ -97,7 +97,8 @@ def euclidean_logits(
 
     The query's own term is the same for every class, so the softmax and all its gradients are
     those of $-\kappa d$; leaving it out saves every pass over (query, dim) but the product itself.
-    `squared_euclidean` has the distance whole.
+    The origin is put at the mean of the references, which shifts a query's logits by another
+    constant. `squared_euclidean` has the distance whole.
 
     Args:
         query: Embedded queries.
@@ -107,9 +108,12 @@ def euclidean_logits(
             to a constant), 1 as in the paper's text and for the unscaled prototypical network.
     """
     query, reference, alpha = _aligned(query, reference, alpha)
-    weighted = 2 * kappa * alpha * reference  # (*task, way, dim)
-    own = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
-    return torch.sub((weighted @ query.mT).mT, own, alpha=0.5)
+    # Distances do not change with the origin. With it among the references the large common part
+    # of uncentred embeddings (a ReLU's, say) cancels here, not in the rounding of the product.
+    origin = reference.mean(-2, keepdim=True)
+    weighted = 2 * kappa * alpha * (reference - origin)  # (*task, way, dim)
+    own = (weighted * (reference + origin)).sum(-1).unsqueeze(-2)  # (*task, 1, way)
+    return torch.sub(_product(query, weighted), own, alpha=0.5)
 
 
 def dot_logits(
@@ -119,7 +123,7 @@ def dot_logits(
 ) -> Float[Tensor, "*task query way"]:
     r"""Scaled inner product (M5): $\ell_{jk} = \sum_m \alpha_m q_{jm} c_{km}$."""
     query, reference, alpha = _aligned(query, reference, alpha)
-    return (alpha * reference @ query.mT).mT
+    return _product(query, alpha * reference)
 
 
 def cosine_logits(
@@ -141,10 +145,12 @@ def squared_euclidean(
 ) -> Float[Tensor, "*task query way"]:
     r"""The weighted distance itself (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
     query, reference, alpha = _aligned(query, reference, alpha)
+    origin = reference.mean(-2, keepdim=True)  # see euclidean_logits
+    query, reference = query - origin, reference - origin
     weighted = alpha * reference  # (*task, way, dim)
     query_term = (alpha * query.square()).sum(-1).unsqueeze(-1)  # (*task, query, 1)
     reference_term = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
-    return query_term + reference_term - 2 * query @ weighted.mT
+    return query_term + reference_term - 2 * _product(query, weighted)
 
 
 def norm_logits(
@@ -159,13 +165,13 @@ def norm_logits(
     """
     query, reference, alpha = _aligned(query, reference, alpha)
     square = squared_euclidean(query, reference, alpha.squeeze(-2).square())
-    apart = square > torch.finfo(square.dtype).tiny
-    return -square.where(apart, 1.0).sqrt().where(apart, 0.0)
+    zero = square <= torch.finfo(square.dtype).tiny
+    return -square.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
 
 
 def attention_logits(
     similarity: Float[Tensor, "*task query support"],
-    labels: Int[Tensor, "*#task support"],
+    labels: Integer[Tensor, "*#task support"],
     n_way: int,
 ) -> Float[Tensor, "*task query way"]:
     r"""Matching network's attention, summed within classes (M9).
@@ -176,7 +182,8 @@ def attention_logits(
     In log space throughout: at the published scale of 100 the plain sum underflows in float32.
     """
     class_counts(labels, n_way)
-    index = labels.unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
+    (similarity,) = _promote(similarity)
+    index = labels.long().unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
     shape = (*similarity.shape[:-1], n_way)
     peak = similarity.new_full(shape, -torch.inf)
     peak = peak.scatter_reduce(-1, index, similarity.detach(), "amax")  # (*task, query, way)
@@ -188,13 +195,14 @@ def attention_logits(
 
 
 def query_nll(
-    logits: Float[Tensor, "*task query way"], labels: Int[Tensor, "*#task query"]
+    logits: Float[Tensor, "*task query way"], labels: Integer[Tensor, "*#task query"]
 ) -> Float[Tensor, "*task"]:
     r"""Negative log-likelihood, summed over the queries of a task (M10).
 
     $L = -\sum_j \log p_{j, y_j}, \quad p_{jk} = \operatorname{softmax}_k \ell_{jk}$
     """
-    labels = labels.expand(logits.shape[:-1])
+    (logits,) = _promote(logits)
+    labels = labels.long().expand(logits.shape[:-1])
     nll = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
     return nll.view(labels.shape).sum(-1)
 
@@ -214,12 +222,13 @@ def gaussian_kl(
         >>> round(gaussian_kl(torch.tensor(1.3).double(), torch.tensor(0.7), -0.5, 2.0).item(), 6)
         1.016072
     """
+    loc, scale = _promote(loc, scale)
     variance = (scale.square() + (loc - prior_loc).square()) / (2 * prior_scale**2)
     return math.log(prior_scale) - scale.log() + variance - 0.5
 
 
 def auxiliary_weight(
-    index: Int[Tensor, "*task"], gamma: float, epoch_length: int = 100
+    index: Integer[Tensor, "*task"], gamma: float, epoch_length: int = 100
 ) -> Float[Tensor, "*task"]:
     r"""Weight of the auxiliary loss at training task `index` = 0, 1, 2, ... (M14).
 
@@ -241,6 +250,7 @@ def log_predictive(
 
     $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
     """
+    (logits,) = _promote(logits)
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
 
 
@@ -257,8 +267,8 @@ def _promote(*tensors: Tensor) -> list[Tensor]:
 
 def _aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
     """Check what is to be compared; return it in one dtype, alpha as (*task, 1, 1 or dim)."""
-    alpha = torch.as_tensor(alpha, device=query.device)
-    alpha = alpha.reshape(1) if alpha.ndim == 0 else alpha
+    if not isinstance(alpha, Tensor) or alpha.ndim == 0:
+        alpha = torch.as_tensor(alpha, dtype=query.dtype, device=query.device).reshape(1)
     if query.ndim < 2 or reference.ndim < 2 or query.shape[-1] != reference.shape[-1]:
         raise ValueError(
             "Expected queries (..., query, dim) and references (..., way, dim) of one dim, "
@@ -269,4 +279,17 @@ def _aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Te
             f"Expected a scale whose last axis is 1 or the embedding's {query.shape[-1]}, got "
             f"shape {tuple(alpha.shape)}. One scalar per task has shape (task, 1)."
         )
+    try:
+        torch.broadcast_shapes(query.shape[:-2], reference.shape[:-2], alpha.shape[:-1])
+    except RuntimeError:
+        raise ValueError(
+            "Expected queries, references and scale of the same tasks, got leading axes "
+            f"{tuple(query.shape[:-2])}, {tuple(reference.shape[:-2])}, {tuple(alpha.shape[:-1])}."
+        ) from None
     return _promote(query, reference, alpha.unsqueeze(-2))
+
+
+def _product(query: Tensor, weighted: Tensor) -> Tensor:
+    """Inner products (*task, query, way), in full precision under autocast too."""
+    with torch.autocast(query.device.type, enabled=False):
+        return (weighted @ query.mT).mT

@@ -3,12 +3,14 @@
 import math
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Integer
 from torch import Tensor
 
 
-def check_labels(labels: Int[Tensor, "*shape"], n_way: int, *, role: str) -> None:
+def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) -> None:
     """Refuse a task of fewer than two classes, and labels outside 0..n_way-1."""
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"Expected integer {role} labels, got {labels.dtype}.")
     if n_way < 2:
         raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
     if labels.numel() == 0:
@@ -21,7 +23,9 @@ def check_labels(labels: Int[Tensor, "*shape"], n_way: int, *, role: str) -> Non
         )
 
 
-def class_counts(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, "*task way"]:
+def class_counts(
+    labels: Integer[Tensor, "*task support"], n_way: int
+) -> Integer[Tensor, "*task way"]:
     """Supports per class; a class without one is an error."""
     check_labels(labels, n_way, role="support")
     *task, _ = labels.shape
@@ -36,8 +40,8 @@ def class_counts(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor
     return count
 
 
-def class_row(labels: Int[Tensor, "*task support"], n_way: int) -> Int[Tensor, " rows"]:
+def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[Tensor, " rows"]:
     """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
     *task, _ = labels.shape
     offset = n_way * torch.arange(math.prod(task), device=labels.device)
-    return (labels + offset.view(*task, 1)).flatten()
+    return (labels.long() + offset.view(*task, 1)).flatten()

@@ -39,6 +39,11 @@ class ScaledModel(nn.Module):
 
     def __init__(self, host: Host, scaler: Scaler, objective: Objective | None = None) -> None:
         super().__init__()
+        if scaler.dim not in (None, host.out_dim) or scaler.size not in (1, host.out_dim):
+            raise ValueError(
+                f"Expected a scaler for the host's {host.out_dim}-dimensional embeddings, got "
+                f"{scaler}. Give it dim={host.out_dim}."
+            )
         self.host = host
         self.scaler = scaler
         self.objective = Objective() if objective is None else objective
@@ -75,6 +80,8 @@ class ScaledModel(nn.Module):
             index: Number of the first task. Fixes the draws.
             seed: Seed of the draws.
         """
+        if samples < 0:
+            raise ValueError(f"Expected samples >= 0, got {samples}.")
         support, query = self.host.embed(episode)
         q = self.posterior(support, query)
         if samples:
@@ -121,17 +128,17 @@ class ScaledModel(nn.Module):
             momentum: Of `sgd`.
             weight_decay: Of the host's weights; scales have none.
         """
+        if algorithm not in ("adam", "sgd"):
+            raise ValueError(f"Expected algorithm 'adam' or 'sgd', got {algorithm!r}.")
         groups = [{"params": list(self.host.parameters())}]
-        if not self.scaler.own_rate:
+        if not self.scaler.steps_itself:
             groups.append(self.scaler.param_group())
         groups = [group for group in groups if group["params"]]
         optimizers: list[Optimizer] = []
         if groups and algorithm == "adam":
             optimizers.append(Adam(groups, lr=lr, weight_decay=weight_decay))
-        elif groups and algorithm == "sgd":
-            optimizers.append(SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay))
         elif groups:
-            raise ValueError(f"Expected algorithm 'adam' or 'sgd', got {algorithm!r}.")
-        if self.scaler.own_rate and any(True for _ in self.scaler.parameters()):
+            optimizers.append(SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay))
+        if self.scaler.steps_itself and any(True for _ in self.scaler.parameters()):
             optimizers.append(self.scaler.optimizer(self.objective.scaler_queries(n_query)))
         return optimizers

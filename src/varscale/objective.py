@@ -1,11 +1,12 @@
 """The loss: named terms, summed in one place."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -21,7 +22,7 @@ Likelihood = Literal["sum", "mean"]
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loss:
     """The loss of a batch of tasks and what it is made of, one value per task.
 
@@ -70,17 +71,19 @@ class Objective:
             raise unknown("likelihood", self.likelihood, get_args(Likelihood))
         if self.aux_epochs is not None and not self.aux_epochs > 0:
             raise ValueError(f"Expected aux_epochs > 0 or None, got {self.aux_epochs!r}.")
+        if not math.isfinite(self.aux_scale):
+            raise ValueError(f"Expected a finite aux_scale, got {self.aux_scale!r}.")
         if self.epoch_length < 1:
             raise ValueError(f"Expected epoch_length >= 1, got {self.epoch_length!r}.")
 
     def __call__(
         self,
         logits_at: Callable[[Tensor | float], Tensor],
-        labels: Int[Tensor, "task query"],
+        labels: Integer[Tensor, "task query"],
         scaler: Scaler,
         q: Normal,
         alpha: Float[Tensor, "task size"],
-        index: Int[Tensor, " task"],
+        index: Integer[Tensor, " task"],
     ) -> Loss:
         """Compute the loss of a batch of tasks.
 

@@ -7,14 +7,12 @@ Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 20
 """
 
 import hashlib
+import operator
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt32, UInt64
 from torch import Tensor
-
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 
 
 def philox(
@@ -40,7 +38,7 @@ def _halves(x: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
 
 def stream_key(seed: int, stream: str) -> tuple[int, int]:
     """The key of a named stream: streams of one seed, and seeds of one stream, are unrelated."""
-    digest = hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{operator.index(seed)}/{stream}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
 
@@ -50,7 +48,10 @@ def words(
     """`size` random 32-bit words for each index; another `attempt` gives other words."""
     n, blocks = len(index), -(-size // 4)
     block = np.arange(blocks, dtype=np.uint32)
-    low, high = (index & _LOW).astype(np.uint32), (index >> _HALF).astype(np.uint32)
+    low, high = (
+        (index & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+        (index >> np.uint64(32)).astype(np.uint32),
+    )
     counter = (block, np.uint32(attempt), low[:, None], high[:, None])
     out = np.empty((n, blocks, 4), dtype=np.uint32)
     grid = tuple(np.ascontiguousarray(np.broadcast_to(c, (n, blocks))) for c in counter)
@@ -82,13 +83,13 @@ def integers(
     excess = np.uint64(2**32) % bounds
     product = words(seed, stream, index, bounds.shape[1]) * bounds
     attempt = 0
-    while (biased := (product & _LOW) < excess).any():
+    while (biased := (product & np.uint64(0xFFFFFFFF)) < excess).any():
         attempt += 1
         row = biased.any(axis=1).nonzero()[0]
         again = words(seed, stream, index[row], bounds.shape[1], attempt)
         redrawn = again * (bounds[row] if len(bounds) > 1 else bounds)
         product[row] = np.where(biased[row], redrawn, product[row])
-    return np.asarray(product >> _HALF)
+    return np.asarray(product >> np.uint64(32))
 
 
 def uniform(
@@ -110,8 +111,7 @@ def normal(
         >>> torch.equal(whole[2:], normal(0, "alpha", start=2, count=2, size=3))
         True
     """
-    half = -(-size // 2)
-    u = uniform(seed, stream, start, count, 2 * half)
-    radius, angle = np.sqrt(-2 * np.log1p(-u[:, :half])), 2 * np.pi * u[:, half:]
-    draws = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    return torch.from_numpy(draws[:, :size])
+    u = uniform(seed, stream, start, count, size + size % 2)
+    radius, angle = np.sqrt(-2 * np.log1p(-u[:, 0::2])), 2 * np.pi * u[:, 1::2]
+    draws = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
+    return torch.from_numpy(draws.reshape(u.shape)[:, :size])

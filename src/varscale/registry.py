@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def unknown(kind: str, got: str, known: Collection[str]) -> ValueError:
+def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
     """An error that names what was asked for, what there is, and what was probably meant."""
-    nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(got), known, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
 
@@ -46,13 +46,21 @@ class Registry(Mapping[str, type[T]]):
 
         return enter
 
-    def create(self, name: str, **options: Any) -> T:
-        """Build the member called `name`; an option it does not have is an error."""
+    def create(self, name: str, /, **options: Any) -> T:
+        """Build the member called `name`; an option it lacks, or needs, is named in an error."""
         known = self.options(name)
         for option in options:
             if option not in known:
                 raise unknown(f"option of {self.kind} {name!r}:", option, known)
+        needed = inspect.signature(self[name]).parameters.values()
+        for p in needed:
+            if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in options:
+                raise ValueError(f"The {self.kind} {name!r} needs the option {p.name!r}, got none.")
         return self[name](**options)
+
+    def name_of(self, member: object) -> str | None:
+        """The name of an instance's class; `None` when it is not registered."""
+        return next((name for name, cls in self.items() if type(member) is cls), None)
 
     def options(self, name: str) -> list[str]:
         """Names of the arguments a member takes, those it hands on to its base class included."""

@@ -130,6 +130,21 @@ def test_a_backbone_must_know_its_size():
         PrototypicalNetwork(nn.Linear(5, 5))
 
 
+def test_items_are_checked_and_brought_to_the_backbones_type():
+    host = PrototypicalNetwork(Tiny())
+    support, _ = host.embed(random_episode(item=(1, 8, 8), dtype=torch.float64))
+    assert support.dtype == torch.float32
+    with pytest.raises(ValueError, match=r"items of shape \(1, 8, 8\).*got \(8, 8, 1\)"):
+        host.embed(random_episode(item=(8, 8, 1)))
+
+
+def test_a_backbone_that_breaks_its_word():
+    backbone = nn.Linear(5, 4)
+    backbone.out_dim = 8
+    with pytest.raises(ValueError, match=r"shape \(6, 8\) from the backbone, got \(6, 4\)"):
+        PrototypicalNetwork(backbone).embed(random_episode())
+
+
 def test_matching_refuses_an_unnormalised_cosine():
     with pytest.raises(ValueError, match='use metric="dot"'):
         MatchingNetwork(Identity(5), normalize="none")

@@ -74,6 +74,15 @@ def test_generated_sigma_has_a_floor_and_a_ceiling():
     assert scaler(torch.zeros(4)).stddev.isfinite().all()
 
 
+@pytest.mark.parametrize("bias", [-50.0, 50.0])
+def test_what_is_beyond_a_guard_can_come_back(bias):
+    scaler = DAVS(dim=4, hidden=3, scale="generated")
+    torch.nn.init.constant_(scaler.head.bias, bias)
+    scaler.kl(scaler(torch.zeros(4))).backward()
+    gradient = scaler.head.bias.grad
+    assert ((gradient > 0) == (bias > 0)).all()
+
+
 def test_transductive_and_support_only_differ_and_say_so():
     published, inductive = make(), make(task_prototype="support")
     assert published.transductive

@@ -35,8 +35,60 @@ def test_follow_steps_the_scaler_when_the_optimiser_steps():
     (weight + scaler(torch.zeros(1)).mean).sum().backward()
     optimizer.step()
     assert scaler.loc.item() == pytest.approx(100 - 0.01 * 10 * 1.0)
-    assert scaler.loc.grad is None
     assert weight.item() == pytest.approx(-0.1)
+    optimizer.zero_grad()
+    assert scaler.loc.grad is None
+
+
+def follower(lr=0.1):
+    weight = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=lr)
+    scaler = SVS(lr=0.01, kl_weight=0.0, init_loc=10.0)
+    scaler.follow(optimizer, n_query=1)
+    return weight, optimizer, scaler
+
+
+def test_follow_keeps_to_gradient_scaling_and_skipped_steps():
+    _, optimizer, scaler = follower()
+    amp = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for loss in (scaler(torch.zeros(1)).mean.sum(), scaler(torch.zeros(1)).mean.sum() * torch.inf):
+        optimizer.zero_grad()
+        amp.scale(loss).backward()
+        amp.step(optimizer)
+        amp.update()
+    assert scaler.loc.item() == pytest.approx(10 - 0.01)  # unscaled, and the infinite step skipped
+
+
+def test_follow_keeps_to_zero_grad_and_ignores_schedulers():
+    _, optimizer, scaler = follower()
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler(torch.zeros(1)).mean.sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert scaler.loc.item() == pytest.approx(10 - 0.01)
+
+
+def test_follow_twice_is_refused():
+    _, optimizer, scaler = follower()
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        scaler.follow(optimizer, n_query=1)
+
+
+def test_an_own_scaler_without_a_rate_joins_the_main_optimiser():
+    scaler = SVS()
+    scaler.lr = None
+    optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1)
+    scaler.follow(optimizer, n_query=75)
+    scaler(torch.zeros(1)).mean.sum().backward()
+    optimizer.step()
+    assert scaler.loc.item() == pytest.approx(99.9)
+
+
+def test_the_number_of_queries_is_checked():
+    with pytest.raises(ValueError, match="n_query >= 1 queries per task, got 0"):
+        SVS().optimizer(n_query=0)
 
 
 def test_follow_joins_the_optimiser_where_that_is_the_rule():

@@ -86,6 +86,22 @@ def test_learned_sigma_is_brought_back_to_its_floor():
     assert scaler.scale.item() == pytest.approx(0.01)
 
 
+def test_learned_sigma_stays_positive_under_any_optimiser():
+    """A raw value below the floor counts as the floor, and its gradient leads back."""
+    scaler = SVS(learn_scale=True, prior_scale=1.0)
+    with torch.no_grad():
+        scaler.scale.fill_(-3.0)
+    q = scaler(torch.zeros(1))
+    assert q.stddev.item() == pytest.approx(0.01)
+    scaler.kl(q).backward()
+    assert scaler.scale.grad.item() < 0
+
+
+def test_whole_numbers_are_numbers():
+    assert SVS(init_loc=100, scale=1, prior_loc=1).loc.item() == 100.0
+    assert DSVS(dim=2, init_loc=5).loc.tolist() == [5.0, 5.0]
+
+
 def test_learned_sigma_goes_to_the_prior_spread():
     scaler = SVS(learn_scale=True, lr=0.05, prior_scale=1.0).double()
     optimizer = scaler.optimizer(n_query=1)
@@ -122,7 +138,7 @@ def test_elbo_weight():
         (lambda: SVS(lr=0.0), "lr > 0"),
         (lambda: SVS(lr=3.0), r"< 2, got 3.*Use lr < 2"),
         (lambda: SVS(kl_weight=-1.0), "finite kl_weight >= 0"),
-        (lambda: DSVS(dim=0), "positive embedding size, got dim=0"),
+        (lambda: DSVS(dim=0), "positive embedding size, got 0"),
     ],
 )
 @pytest.mark.usefixtures("as_user")
@@ -139,6 +155,9 @@ def test_a_misspelt_weight_is_refused():
 
 def test_the_bound_is_sharp():
     SVS(lr=1.999)
+    SVS(lr=0.999, learn_scale=True)
+    with pytest.raises(ValueError, match=r"< 1, got 1.*by -1 and diverge. Use lr < 1"):
+        SVS(lr=1.0, learn_scale=True)
     with pytest.raises(ValueError, match="diverge"):
         SVS(lr=2.0)
     SVS(lr=50.0, kl_weight=0.0)  # without a prior there is nothing to diverge from

@@ -18,6 +18,8 @@ class Identity(Backbone):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        if dim < 1:
+            raise ValueError(f"Expected an embedding size dim >= 1, got {dim}.")
         self.out_dim = dim
         self.in_shape = (dim,)
 

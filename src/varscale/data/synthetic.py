@@ -44,6 +44,13 @@ class GaussianTasks:
     stream: str = "train"
     offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("n_shot", "n_query", "n_way"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} >= 1, got {getattr(self, name)}.")
+        if self.spread.shape != self.noise.shape or not (self.noise > 0).all():
+            raise ValueError("Expected spread and noise > 0 of one length.")
+
     def batch(self, start: int, count: int) -> Episode:
         """Tasks number start..start+count-1."""
         dim, n_items = len(self.noise), self.n_shot + self.n_query

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from varscale.episode import Episode
@@ -89,16 +89,35 @@ class Host(nn.Module, ABC):
         return support, query
 
     def _embed(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
-        if items.shape[1] == 0:  # batch norm refuses an empty batch
-            return items.new_zeros(items.shape[0], 0, self.out_dim)
-        embeddings: Tensor = self.backbone(items.flatten(0, 1))
+        expected = getattr(self.backbone, "in_shape", None)
+        if expected is not None and tuple(items.shape[2:]) != expected:
+            raise ValueError(
+                f"Expected items of shape {expected} for this backbone, got "
+                f"{tuple(items.shape[2:])}. Resize the items, or build another backbone."
+            )
+        n_items = items.shape[0] * items.shape[1]
+        if n_items == 0:  # batch norm refuses an empty batch
+            return items.new_zeros(*items.shape[:2], self.out_dim)
+        weight = next(self.backbone.parameters(), None)
+        flat = items.flatten(0, 1) if weight is None else items.flatten(0, 1).to(weight.dtype)
+        embeddings: Tensor = self.backbone(flat)
+        if embeddings.shape != (n_items, self.out_dim):
+            raise ValueError(
+                f"Expected embeddings of shape {(n_items, self.out_dim)} from the backbone, got "
+                f"{tuple(embeddings.shape)}. Is its out_dim right?"
+            )
+        if not torch.stack(embeddings.detach().aminmax()).isfinite().all():
+            raise ValueError(
+                "Expected finite embeddings, got NaN or infinity from the backbone. Its weights "
+                "have diverged: go back to an earlier state, with a lower learning rate."
+            )
         return embeddings.view(*items.shape[:2], self.out_dim)
 
     @abstractmethod
     def logits(
         self,
         support: Float[Tensor, "task support dim"],
-        labels: Int[Tensor, "task support"],
+        labels: Integer[Tensor, "task support"],
         query: Float[Tensor, "task query dim"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,
@@ -121,7 +140,7 @@ class Host(nn.Module, ABC):
             return norm_logits(query, reference, alpha)
         return dot_logits(query, reference, alpha)
 
-    def checked_normalization(self, normalize: str | None, known: Sequence[str]) -> str:
+    def _normalization(self, normalize: str | None, known: Sequence[str]) -> str:
         """What the member was asked for, or its default: the first it knows, or `none`."""
         if normalize is None:
             return "none" if self.metric in ("dot", "norm") else known[0]

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from varscale.functional import attention_logits
@@ -34,12 +34,12 @@ class MatchingNetwork(Host):
         **host: Any,
     ) -> None:
         super().__init__(backbone, **host)
-        self.normalize = self.checked_normalization(normalize, ("each", "none"))
+        self.normalize = self._normalization(normalize, ("each", "none"))
 
     def logits(
         self,
         support: Float[Tensor, "task support dim"],
-        labels: Int[Tensor, "task support"],
+        labels: Integer[Tensor, "task support"],
         query: Float[Tensor, "task query dim"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,

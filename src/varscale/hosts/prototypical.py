@@ -1,22 +1,22 @@
 """Prototypical networks."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from varscale.functional import normalize as unit
 from varscale.functional import prototypes
 from varscale.hosts.base import HOSTS, Host
 
-Normalization = Literal["none", "prototype", "each_then_mean", "each_then_mean_unit"]
+Normalization = Literal["prototype", "each_then_mean", "each_then_mean_unit", "none"]
 """When embeddings are brought to unit length; the order matters for two or more shots.
 
-- `none`: never.
 - `prototype`: prototypes are means of raw embeddings, then normalised; queries are normalised.
   As in the released code.
 - `each_then_mean`: every embedding is normalised, prototypes are their plain means.
 - `each_then_mean_unit`: the same, and the means are normalised again.
+- `none`: never.
 """
 
 
@@ -35,13 +35,12 @@ class PrototypicalNetwork(Host):
         self, backbone: nn.Module, *, normalize: Normalization | None = None, **host: Any
     ) -> None:
         super().__init__(backbone, **host)
-        known = ("prototype", "each_then_mean", "each_then_mean_unit", "none")
-        self.normalize = self.checked_normalization(normalize, known)
+        self.normalize = self._normalization(normalize, get_args(Normalization))
 
     def logits(
         self,
         support: Float[Tensor, "task support dim"],
-        labels: Int[Tensor, "task support"],
+        labels: Integer[Tensor, "task support"],
         query: Float[Tensor, "task query dim"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,

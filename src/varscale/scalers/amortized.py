@@ -1,5 +1,6 @@
 """A posterior generated for each task: AVS and D-AVS."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, get_args
 
@@ -10,7 +11,14 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 from varscale.registry import unknown
-from varscale.scalers.base import SCALERS, KLWeight, Scaler, TaskPrototype, check_scale
+from varscale.scalers.base import (
+    SCALERS,
+    KLWeight,
+    Scaler,
+    TaskPrototype,
+    check_scale,
+    clamp_through,
+)
 from varscale.scalers.stochastic import MIN_SCALE
 
 MeanLink = Literal["exp", "softplus", "identity"]
@@ -21,7 +29,7 @@ MeanLink = Literal["exp", "softplus", "identity"]
 - `identity`: h itself, which may be negative.
 """
 MEAN_LINKS: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": lambda h: h.clamp(max=10.0).exp(),
+    "exp": lambda h: clamp_through(h, high=10.0).exp(),
     "softplus": F.softplus,
     "identity": lambda h: h,
 }
@@ -49,6 +57,7 @@ class AmortizedScaler(Scaler):
     ) -> None:
         super().__init__(
             size=dim if self.dimensional else 1,
+            dim=dim,
             lr=lr,
             prior_loc=prior_loc,
             prior_scale=float(dim) if prior_scale is None else prior_scale,
@@ -74,7 +83,7 @@ class AmortizedScaler(Scaler):
         h_loc, h_scale = h.chunk(2, dim=-1)  # (*task, size) each
         loc = MEAN_LINKS[self.mean_link](h_loc)
         if isinstance(self.scale, str):
-            scale = (h_scale / 2).clamp(max=10.0).exp().clamp(min=MIN_SCALE)
+            scale = clamp_through(h_scale / 2, low=math.log(MIN_SCALE), high=10.0).exp()
         else:
             scale = torch.full_like(loc, self.scale)
         return Normal(loc, scale, validate_args=False)

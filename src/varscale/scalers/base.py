@@ -43,10 +43,11 @@ class Scaler(nn.Module, ABC):
             prior; `"elbo"` is the exact bound: 1 / n_tasks for an $\alpha$ shared by all tasks,
             1 for an $\alpha$ of each task's own.
         n_tasks: Training tasks; needed by `"elbo"` when $\alpha$ is shared.
+        dim: Embedding size it is made for; `None` when any will do.
     """
 
     own_rate: ClassVar[bool] = True
-    """Parameters are learned by plain SGD at `lr`, not by the main optimiser."""
+    """Where `lr` is given, learn by plain SGD at it, not by the main optimiser."""
 
     local: ClassVar[bool] = False
     """Every task has an alpha of its own, so a KL of its own."""
@@ -62,10 +63,12 @@ class Scaler(nn.Module, ABC):
         prior_scale: float = 1.0,
         kl_weight: KLWeight = 0.0,
         n_tasks: int | None = None,
+        dim: int | None = None,
     ) -> None:
         super().__init__()
-        if size < 1:
-            raise ValueError(f"Expected a positive embedding size, got dim={size}.")
+        if size < 1 or (dim is not None and dim < 1):
+            raise ValueError(f"Expected a positive embedding size, got {min(size, dim or 1)}.")
+        self.dim = dim
         if not 0 < prior_scale < float("inf"):
             raise ValueError(f"Expected a standard deviation prior_scale > 0, got {prior_scale!r}.")
         if lr is not None and not 0 < lr < float("inf"):
@@ -76,8 +79,13 @@ class Scaler(nn.Module, ABC):
         self.prior_loc = prior_loc
         self.prior_scale = prior_scale
         self.kl_weight = self._resolved_weight(kl_weight, n_tasks)
-        if self.own_rate and lr is not None:
-            check_prior_step(lr, self.kl_weight, prior_scale)
+        if self.steps_itself:
+            self._check_prior_step()
+
+    @property
+    def steps_itself(self) -> bool:
+        """Whether it is learned by plain SGD at its own rate; else by the main optimiser."""
+        return self.own_rate and self.lr is not None
 
     @abstractmethod
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
@@ -106,7 +114,9 @@ class Scaler(nn.Module, ABC):
             n_query: Queries per task. The loss is a mean over queries, so the rate takes the
                 factor, and one backward pass serves all parameters.
         """
-        if not (self.own_rate and self.lr is not None):
+        if n_query < 1:
+            raise ValueError(f"Expected n_query >= 1 queries per task, got {n_query!r}.")
+        if self.lr is None or not self.own_rate:
             raise ValueError(
                 f"{type(self).__name__} has no optimiser of its own; use `follow`, or give its "
                 "parameters to the main optimiser."
@@ -118,22 +128,35 @@ class Scaler(nn.Module, ABC):
     def follow(self, optimizer: Optimizer, n_query: int) -> None:
         """Learn beside an optimiser that is already there: whenever it steps, so does the scaler.
 
+        The parameters join it as a group, so that its `zero_grad`, gradient scaling and skipped
+        steps hold for them too. A scaler with a rate of its own then takes its own plain SGD step
+        instead of the optimiser's, at a rate that no scheduler changes. Call this before you make
+        a scheduler.
+
         Args:
-            optimizer: Optimiser of the embedding. A scaler without a rate rule of its own joins
-                it as one more parameter group.
+            optimizer: Optimiser of the embedding.
             n_query: Queries per task; the loss is taken to be a mean over them.
         """
-        if not any(True for _ in self.parameters()):
+        parameters = list(self.parameters())
+        if not parameters:
             return
-        if not self.own_rate:
-            optimizer.add_param_group(self.param_group())
+        own = self.optimizer(n_query) if self.steps_itself else None
+        optimizer.add_param_group(self.param_group())
+        if own is None:
             return
-        own = self.optimizer(n_query)
+        kept: list[Tensor | None] = []
+
+        def hide(*_: Any) -> None:
+            kept[:] = [p.grad for p in parameters]
+            for p in parameters:
+                p.grad = None
 
         def step(*_: Any) -> None:
+            for p, gradient in zip(parameters, kept, strict=True):
+                p.grad = gradient
             own.step()
-            own.zero_grad()
 
+        optimizer.register_step_pre_hook(hide)
         optimizer.register_step_post_hook(step)
 
     def param_group(self) -> dict[str, Any]:
@@ -145,11 +168,27 @@ class Scaler(nn.Module, ABC):
     def project_(self) -> None:
         """Bring parameters back into their domain after a step; most have nothing to do."""
 
+    def _check_prior_step(self, bound: float = 2.0) -> None:
+        r"""Refuse a rate at which the prior alone makes the posterior diverge (M13).
+
+        A step multiplies $\mu - \mu_0$ by $1 - l_\psi w / \sigma_0^2$; at a factor of -1 or below
+        it grows without end. A learned $\sigma$ has twice the curvature, hence half the bound.
+        """
+        assert self.lr is not None
+        step = self.lr * self.kl_weight / self.prior_scale**2
+        if step >= bound:
+            limit = bound * self.prior_scale**2 / self.kl_weight
+            raise ValueError(
+                f"Expected lr * kl_weight / prior_scale² < {bound:g}, got {step:g}: each step "
+                f"would multiply the distance from the prior by {1 - 2 * step / bound:g} and "
+                f"diverge. Use lr < {limit:g}, a smaller kl_weight, or a larger prior_scale."
+            )
+
     def _resolved_weight(self, weight: float | str, n_tasks: int | None) -> float:
         if weight == "elbo":
             if self.local:
                 return 1.0
-            if n_tasks is None or n_tasks < 1:
+            if n_tasks is None or not n_tasks >= 1:
                 raise ValueError(
                     f'kl_weight="elbo" needs the number of training tasks, got n_tasks={n_tasks}. '
                     "Give n_tasks, or a number as kl_weight."
@@ -172,22 +211,6 @@ class Scaler(nn.Module, ABC):
         return ", ".join(self._settings())
 
 
-def check_prior_step(lr: float, kl_weight: float, prior_scale: float) -> None:
-    r"""Refuse a rate at which the prior alone makes $\mu$ diverge (M13).
-
-    A step multiplies $\mu - \mu_0$ by $1 - l_\psi w / \sigma_0^2$; at a factor of -1 or below it
-    grows without end.
-    """
-    step = lr * kl_weight / prior_scale**2
-    if step >= 2:
-        bound = 2 * prior_scale**2 / kl_weight
-        raise ValueError(
-            f"Expected lr * kl_weight / prior_scale² < 2, got {step:g}: each step would multiply "
-            f"the distance from the prior mean by {1 - step:g} and diverge. Use lr < {bound:g}, a "
-            "smaller kl_weight, or a larger prior_scale."
-        )
-
-
 def check_scale(scale: float, kl_weight: float) -> None:
     """Refuse a posterior spread that is no standard deviation, or makes the KL infinite."""
     if not 0 <= scale < float("inf"):
@@ -197,6 +220,11 @@ def check_scale(scale: float, kl_weight: float) -> None:
             f"Expected scale > 0 with a prior (kl_weight={kl_weight:g}): the KL of a point is "
             "infinite. Use a small positive scale, or kl_weight=0."
         )
+
+
+def clamp_through(x: Tensor, *, low: float | None = None, high: float | None = None) -> Tensor:
+    """Clamp, with the gradient of the identity: what is beyond the bound can come back."""
+    return x.clamp(low, high).detach() + (x - x.detach())
 
 
 def check_finite(**values: float) -> None:

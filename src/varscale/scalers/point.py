@@ -27,7 +27,7 @@ class Fixed(Scaler):
     loc: Tensor
 
     def __init__(self, *, scale: float | Sequence[float] = 1.0) -> None:
-        loc = torch.as_tensor(scale, dtype=torch.float32).reshape(-1)
+        loc = torch.tensor(scale, dtype=torch.float32).reshape(-1)
         super().__init__(size=len(loc))
         if not loc.isfinite().all():
             raise ValueError(f"Expected a finite scale, got {scale!r}.")
@@ -62,7 +62,7 @@ class Together(Scaler):
     def __init__(self, *, init_loc: float = 100.0, size: int = 1, lr: float | None = None) -> None:
         super().__init__(size=size, lr=lr)
         check_finite(init_loc=init_loc)
-        self.loc = nn.Parameter(torch.full((self.size,), init_loc))
+        self.loc = nn.Parameter(torch.full((self.size,), float(init_loc)))
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The current point, for every task."""

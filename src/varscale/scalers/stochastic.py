@@ -8,7 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from varscale.scalers.base import SCALERS, KLWeight, Scaler, check_finite, check_scale
+from varscale.scalers.base import (
+    SCALERS,
+    KLWeight,
+    Scaler,
+    check_finite,
+    check_scale,
+    clamp_through,
+)
 
 MIN_SCALE = 0.01
 """A learned standard deviation is brought back to this after each step."""
@@ -27,9 +34,11 @@ class StochasticScaler(Scaler):
         check_finite(init_loc=init_loc)
         if learn_scale and scale < MIN_SCALE:
             raise ValueError(f"Expected a learned scale to start at >= {MIN_SCALE}, got {scale!r}.")
-        self.loc = nn.Parameter(torch.full((size,), init_loc))
+        if learn_scale and self.steps_itself:
+            self._check_prior_step(bound=1.0)
+        self.loc = nn.Parameter(torch.full((size,), float(init_loc)))
         self.learn_scale = learn_scale
-        spread = torch.full((size,), scale)
+        spread = torch.full((size,), float(scale))
         if learn_scale:
             self.scale = nn.Parameter(spread)
         else:
@@ -38,7 +47,8 @@ class StochasticScaler(Scaler):
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The same posterior for every task; each draws its own alpha from it."""
         shape = (*task.shape[:-1], self.size)
-        return Normal(self.loc.expand(shape), self.scale.expand(shape), validate_args=False)
+        scale = clamp_through(self.scale, low=MIN_SCALE) if self.learn_scale else self.scale
+        return Normal(self.loc.expand(shape), scale.expand(shape), validate_args=False)
 
     @torch.no_grad()
     def project_(self) -> None:
@@ -138,6 +148,7 @@ class DSVS(StochasticScaler):
     ) -> None:
         super().__init__(
             size=dim,
+            dim=dim,
             init_loc=init_loc,
             scale=scale,
             learn_scale=learn_scale,

@@ -1,0 +1,140 @@
+"""Files to read data from: a folder or an archive, behind one face. Nothing is ever extracted."""
+
+import gzip
+import tarfile
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+MAX_MEMBER = 2**31
+"""Bytes that one file in an archive may unpack to."""
+
+
+class Tree(ABC):
+    """Files by their relative path, with `/` between the parts.
+
+    Attributes:
+        name: What to call it in messages.
+        files: All paths, sorted.
+    """
+
+    name: str
+    files: list[str]
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+
+    def find(self, *names: str) -> list[str]:
+        """Paths whose last part is one of `names`."""
+        return [path for path in self.files if PurePosixPath(path).name in names]
+
+
+class Folder(Tree):
+    """A folder on disk; hidden files are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.path = path
+        files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+        self.files = sorted(p.as_posix() for p in files if not _hidden(p.parts))
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return (self.path / path).read_bytes()
+
+
+class Zip(Tree):
+    """A zip archive, read in place. Members that lead out of it are refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{path} is no readable zip: {error}. Copy it again.") from error
+        for info in self._zip.infolist():
+            _check_member(self.name, info.filename, info.file_size)
+        members = (m for m in self._zip.namelist() if not m.endswith("/"))
+        self.files = sorted(m for m in members if not _hidden(PurePosixPath(m).parts))
+
+    def read(self, path: str) -> bytes:
+        """Content of a member."""
+        try:
+            return self._zip.read(path)
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise ValueError(f"{self.name}: {path} is damaged: {error}.") from error
+
+
+class Tar(Tree):
+    """A tar archive, compressed or not, kept in memory: for archives of a few files."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._content: dict[str, bytes] = {}
+        try:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    _check_member(self.name, member.name, member.size)
+                    handle = archive.extractfile(member) if member.isfile() else None
+                    if handle is not None:
+                        self._content[member.name] = handle.read()
+        except (tarfile.TarError, gzip.BadGzipFile, EOFError) as error:
+            raise ValueError(f"{path} is no readable tar archive: {error}.") from error
+        self.files = sorted(self._content)
+
+    def read(self, path: str) -> bytes:
+        """Content of a member."""
+        return self._content[path]
+
+
+class Union(Tree):
+    """Several trees as one."""
+
+    def __init__(self, trees: list[Tree]) -> None:
+        self.name = " and ".join(tree.name for tree in trees)
+        self._owner = {path: tree for tree in trees for path in tree.files}
+        self.files = sorted(self._owner)
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return self._owner[path].read(path)
+
+
+def open_tree(source: Path) -> Tree:
+    """The tree behind a path: a folder (zips that lie in it are opened too), a zip or a tar."""
+    if not source.exists():
+        raise ValueError(f"Expected a folder, archive or file at {source}, got nothing there.")
+    if source.is_dir():
+        zips = sorted(source.glob("*.zip"))
+        folder = Folder(source)
+        return Union([folder, *map(Zip, zips)]) if zips else folder
+    if source.suffix == ".zip":
+        return Zip(source)
+    if source.name.endswith((".tar", ".tar.gz", ".tgz")):
+        return Tar(source)
+    raise ValueError(f"Expected a folder, a .zip or a .tar.gz, got {source}.")
+
+
+def _hidden(parts: tuple[str, ...]) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in parts)
+
+
+def _check_member(archive: str, name: str, size: int) -> None:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name.partition("/")[0]:
+        raise ValueError(
+            f"{archive} has a member that leads out of it, {name!r}. Such archives are not read; "
+            "get it from a source you trust."
+        )
+    if size > MAX_MEMBER:
+        raise ValueError(
+            f"{archive}: {name!r} would unpack to {size:,} bytes, more than {MAX_MEMBER:,}. "
+            "Such archives are not read."
+        )
+
+
+def parents(path: str) -> Iterator[str]:
+    """Folder names above a file, nearest first."""
+    return reversed(PurePosixPath(path).parts[:-1])
