@@ -64,7 +64,7 @@ def head_dsvs(repeats: int) -> list[Ratio]:
         logits = -0.5 * (alpha * difference.square()).sum(-1)
         torch.autograd.grad(logits, leaves, upstream)
 
-    slow, fast = interleaved(broadcast, ours, repeats=repeats, calls=10)
+    slow, fast = interleaved(broadcast, ours, repeats=repeats, calls=50)
     return [
         Ratio(
             "head_speedup_dsvs",

@@ -110,10 +110,11 @@ def euclidean_logits(
     query, reference, alpha = _aligned(query, reference, alpha)
     # Distances do not change with the origin. With it among the references the large common part
     # of uncentred embeddings (a ReLU's, say) cancels here, not in the rounding of the product.
-    origin = reference.mean(-2, keepdim=True)
-    weighted = 2 * kappa * alpha * (reference - origin)  # (*task, way, dim)
+    origin = reference.detach().mean(-2, keepdim=True)
+    weighted = alpha * (reference - origin)  # (*task, way, dim)
     own = (weighted * (reference + origin)).sum(-1).unsqueeze(-2)  # (*task, 1, way)
-    return torch.sub(_product(query, weighted), own, alpha=0.5)
+    logits = torch.sub(_product(query, weighted), own, alpha=0.5)
+    return logits if kappa == 0.5 else 2 * kappa * logits
 
 
 def dot_logits(
@@ -291,5 +292,7 @@ def _aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Te
 
 def _product(query: Tensor, weighted: Tensor) -> Tensor:
     """Inner products (*task, query, way), in full precision under autocast too."""
-    with torch.autocast(query.device.type, enabled=False):
-        return (weighted @ query.mT).mT
+    if torch.is_autocast_enabled(query.device.type):
+        with torch.autocast(query.device.type, enabled=False):
+            return (weighted @ query.mT).mT
+    return (weighted @ query.mT).mT
