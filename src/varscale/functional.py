@@ -146,7 +146,7 @@ def squared_euclidean(
 ) -> Float[Tensor, "*task query way"]:
     r"""The weighted distance itself (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
     query, reference, alpha = _aligned(query, reference, alpha)
-    origin = reference.mean(-2, keepdim=True)  # see euclidean_logits
+    origin = reference.detach().mean(-2, keepdim=True)  # see euclidean_logits
     query, reference = query - origin, reference - origin
     weighted = alpha * reference  # (*task, way, dim)
     query_term = (alpha * query.square()).sum(-1).unsqueeze(-1)  # (*task, query, 1)
