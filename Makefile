@@ -10,7 +10,7 @@ demo: $(READY)  ## Learn the scale on small synthetic tasks and print the table
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)  ## The whole suite: unit, property, contract and documentation tests
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov --cov-report=term:skip-covered)
 
 lint: $(READY)  ## Format, lint and types, as CI checks them
 	$(BIN)/ruff format --check .

@@ -44,7 +44,7 @@ def main() -> None:
     model = varscale.create(
         backbone="identity", backbone_options={"dim": 32}, scaler="grouped", metric="cosine"
     )
-    optimizers = model.optimizers(n_query=75)
+    optimizers = model.optimizers(queries_per_task=75)
     for step in range(100):
         model.loss(tasks.batch(8 * step, 8), index=8 * step).total.backward()
         for optimizer in optimizers:

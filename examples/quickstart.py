@@ -43,7 +43,7 @@ def train(
         metric="cosine",
         objective_options={"aux_epochs": None},  # the embeddings are there from the start
     )
-    optimizers = model.optimizers(n_query=tasks.n_way * tasks.n_query)
+    optimizers = model.optimizers(queries_per_task=tasks.n_way * tasks.n_query)
     for step in range(steps if optimizers else 0):
         episode = tasks.batch(step * n_tasks, n_tasks)
         model.loss(episode, index=step * n_tasks).total.backward()
@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=8, help="training tasks per step")
     parser.add_argument("--episodes", type=int, default=2000, help="test tasks, shared by all")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # these steps are too small to share
 
     tasks = GaussianTasks(spread=SPREAD, noise=torch.ones(len(SPREAD)))
     test = GaussianTasks(spread=SPREAD, noise=tasks.noise, stream="test").batch(0, args.episodes)

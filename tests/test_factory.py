@@ -3,6 +3,8 @@ import torch
 from torch import nn
 
 import varscale
+from varscale import functional as vf
+from varscale.hosts import HOSTS, Host
 from varscale.presets import PAPER_TASKS
 from varscale.scalers import DAVS, SVS
 
@@ -89,6 +91,18 @@ def test_presets_know_scalers_given_as_objects():
     assert make(SVS(), "released").host.legacy_alpha_grad
 
 
+def test_a_host_of_ones_own_without_scaling():
+    @HOSTS.register("own")
+    class Own(Host):
+        def logits(self, support, labels, query, alpha, *, n_way):
+            return self.compare(query, vf.prototypes(support, labels, n_way), alpha)
+
+    try:
+        assert varscale.create("own", backbone="tiny").host.kappa == 1.0
+    finally:
+        del HOSTS._members["own"]
+
+
 def test_own_modules_instead_of_names():
     backbone = nn.Flatten()
     backbone.out_dim = 12
@@ -125,7 +139,7 @@ def test_own_modules_instead_of_names():
         ({"backbone": "identity"}, "needs the option 'dim'"),
         ({"scaler": 3}, "name of a scaler, a Scaler or None, got 3"),
         ({"host": None}, "Unknown host None"),
-        ({"host_options": {"backbone": "tiny"}}, "Give the backbone as"),
+        ({"host_options": {"backbone": "tiny"}}, "Give backbone as an argument"),
         ({"scaler": "d-avs", "scaler_options": {"dim": 6}}, "host's 1600-dimensional"),
         ({"scaler": DAVS(dim=6)}, "Give it dim=1600"),
     ],
@@ -137,10 +151,12 @@ def test_unknown_names_and_options_are_refused(arguments, message):
 
 def test_optimizers_of_each_kind():
     conv = {"backbone": "tiny"}
-    svs = varscale.create(**conv, scaler="svs").optimizers(n_query=75)
+    svs = varscale.create(**conv, scaler="svs").optimizers(queries_per_task=75)
     assert [type(o).__name__ for o in svs] == ["Adam", "SGD"]
-    together = varscale.create(**conv, scaler="together").optimizers(n_query=75, algorithm="sgd")
+    together = varscale.create(**conv, scaler="together").optimizers(
+        queries_per_task=75, algorithm="sgd"
+    )
     assert [type(o).__name__ for o in together] == ["SGD"]
     assert together[0].param_groups[0]["momentum"] == 0.9
     with pytest.raises(ValueError, match="'adam' or 'sgd', got 'lion'"):
-        varscale.create(**conv).optimizers(n_query=75, algorithm="lion")
+        varscale.create(**conv).optimizers(queries_per_task=75, algorithm="lion")

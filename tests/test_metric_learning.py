@@ -28,7 +28,7 @@ def test_scale_one_is_the_packages_own_distance(batch, loss):
 
 
 def test_a_fixed_scale_is_an_inverse_temperature(batch):
-    ours = NTXentLoss(1.0, distance=ScaledDistance(Fixed(scale=10.0), similarity=True))
+    ours = NTXentLoss(1.0, distance=ScaledDistance(Fixed(alpha=10.0), similarity=True))
     torch.testing.assert_close(ours(*batch), NTXentLoss(temperature=0.1)(*batch))
 
 
@@ -52,7 +52,7 @@ def test_its_losses_learn_the_scale(batch):
     x, labels = batch
     network = torch.nn.Linear(8, 8)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    distance.scaler.follow(optimizer, n_query=len(x))
+    distance.scaler.follow(optimizer, queries_per_task=len(x))
     losses = []
     for _ in range(60):
         loss = loss_function(network(x), labels) + distance.penalty() / len(x)

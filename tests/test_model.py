@@ -25,7 +25,7 @@ def make(scaler, *, metric="cosine", backbone="identity", objective=None, host=N
 
 def train(model, steps=20, *, seed=0, queries=6, tasks=1, **optimizer):
     """Scale after each of a few steps on seeded tasks."""
-    optimizers = model.optimizers(n_query=queries, **optimizer)
+    optimizers = model.optimizers(queries_per_task=queries, **optimizer)
     path = []
     for step in range(steps):
         episode = random_episode(queries=queries, seed=step, tasks=tasks)
@@ -83,8 +83,8 @@ def test_mean_likelihood_weighs_the_kl_more():
 
 def test_scaler_sees_the_summed_likelihood_unless_told_otherwise():
     summed, averaged = make("svs"), make("svs", objective={"likelihood": "mean"})
-    assert summed.optimizers(n_query=75)[0].param_groups[0]["lr"] == pytest.approx(75e-4)
-    assert averaged.optimizers(n_query=75)[0].param_groups[0]["lr"] == pytest.approx(1e-4)
+    assert summed.optimizers(queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(75e-4)
+    assert averaged.optimizers(queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(1e-4)
 
 
 def test_the_loss_needs_labels():
@@ -249,7 +249,7 @@ def test_unscaled_is_the_plain_prototypical_network():
     centres = vf.prototypes(episode.support, episode.support_labels, 3)
     expected = (-torch.cdist(episode.query, centres).square()).log_softmax(-1)
     torch.testing.assert_close(model(episode), expected)
-    assert model.optimizers(n_query=4) == []
+    assert model.optimizers(queries_per_task=4) == []
 
 
 # --- learning the known answer -------------------------------------------------------------------
@@ -263,7 +263,7 @@ def learn(scaler, tasks, steps, **options):
         scaler_options={"kl_weight": 0.0, "scale": 0.0, "init_loc": 0.2, **options},
         host_options={"normalize": "none"},
     )
-    (optimizer,) = model.optimizers(n_query=tasks.n_way * tasks.n_query)
+    (optimizer,) = model.optimizers(queries_per_task=tasks.n_way * tasks.n_query)
     average = 0.0
     for step in range(steps):
         model.loss(tasks.batch(16 * step, 16), index=16 * step).total.backward()

@@ -89,8 +89,8 @@ def test_permuting_classes_or_queries_permutes_the_answer(host, metric, episode,
     alpha=st.floats(1e-3, 1e3),
 )
 def test_a_positive_scalar_never_changes_the_arg_max(metric, episode, alpha):
-    plain = model_for(episode, "pn", "fixed", metric, scale=1.0)
-    scaled = model_for(episode, "pn", "fixed", metric, scale=alpha)
+    plain = model_for(episode, "pn", "fixed", metric, alpha=1.0)
+    scaled = model_for(episode, "pn", "fixed", metric, alpha=alpha)
     reference, answer = plain(episode), scaled(episode).argmax(-1, keepdim=True)
     # Where two classes tie to rounding, either is right.
     best = reference.max(-1, keepdim=True).values

@@ -22,7 +22,7 @@ def registry():
 
 
 def test_options_include_those_handed_on(registry):
-    assert registry.options("child") == ["size", "weight"]
+    assert list(registry.options("child")) == ["size", "weight"]
     child = registry.create("child", size=3, weight=2.0)
     assert (child.size, child.weight) == (3, 2.0)
 

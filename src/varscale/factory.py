@@ -60,13 +60,14 @@ def create(
     bundle = PRESETS[preset]
     if not isinstance(scaler, str | Scaler | None):
         raise ValueError(f"Expected the name of a scaler, a Scaler or None, got {scaler!r}.")
-    if "backbone" in (host_options or {}):
-        raise ValueError("Give the backbone as `backbone`, not among the host_options.")
-    metric = (host_options or {}).get("metric", metric)
+    for option in ("backbone", "metric"):
+        if option in (host_options or {}):
+            raise ValueError(f"Give {option} as an argument, not among the host_options.")
     metric = HOSTS[host].default_metric if metric is None else metric
     name = (scaler if isinstance(scaler, str) else SCALERS.name_of(scaler)) or ""
     if scaler is None:
-        from_preset = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
+        plain = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
+        from_preset = {key: plain[key] for key in plain if key in HOSTS.options(host)}
     else:
         from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
     if isinstance(backbone, str):

@@ -32,7 +32,7 @@ class ScaledDistance(BaseDistance):  # type: ignore[misc]
 
     Example:
         >>> from varscale.scalers import Fixed
-        >>> distance = ScaledDistance(Fixed(scale=10.0), similarity=True)
+        >>> distance = ScaledDistance(Fixed(alpha=10.0), similarity=True)
         >>> distance(torch.eye(2)).tolist()
         [[10.0, 0.0], [0.0, 10.0]]
     """

@@ -30,7 +30,7 @@ class ScaledModel(nn.Module):
     Example:
         >>> from varscale import hosts, scalers, backbones
         >>> host = hosts.PrototypicalNetwork(backbones.Identity(2), metric="cosine")
-        >>> model = ScaledModel(host, scalers.Fixed(scale=10.0))
+        >>> model = ScaledModel(host, scalers.Fixed(alpha=10.0))
         >>> x = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
         >>> episode = Episode(x, torch.tensor([[0, 1]]), x, torch.tensor([[0, 1]]), n_way=2)
         >>> [round(p, 4) for p in model(episode).exp()[0, 0].tolist()]
@@ -110,7 +110,7 @@ class ScaledModel(nn.Module):
     def optimizers(
         self,
         *,
-        n_query: int,
+        queries_per_task: int,
         lr: float = 1e-3,
         algorithm: str = "adam",
         momentum: float = 0.9,
@@ -122,7 +122,7 @@ class ScaledModel(nn.Module):
         when it has nothing to learn.
 
         Args:
-            n_query: Queries per task, over all classes.
+            queries_per_task: Queries per task, over all classes.
             lr: Learning rate of the weights.
             algorithm: `adam` or `sgd`.
             momentum: Of `sgd`.
@@ -140,5 +140,5 @@ class ScaledModel(nn.Module):
         elif groups:
             optimizers.append(SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay))
         if self.scaler.steps_itself and any(True for _ in self.scaler.parameters()):
-            optimizers.append(self.scaler.optimizer(self.objective.scaler_queries(n_query)))
+            optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
         return optimizers

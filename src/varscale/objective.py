@@ -18,7 +18,7 @@ Likelihood = Literal["sum", "mean"]
 """How a task's queries are weighed against its KL.
 
 - `sum`: summed, as the bound has it; the whole objective is then divided by the number of queries.
-- `mean`: averaged, as the last released D-AVS script did; the KL weighs `n_query` times more.
+- `mean`: averaged, as the last released D-AVS script did; the KL weighs as many times more.
 """
 
 
@@ -29,8 +29,8 @@ class Loss:
     Attributes:
         total: The scalar to differentiate: a mean over tasks, per query.
         nll: Negative log-likelihood, summed over queries (M10).
-        kl: KL from the prior, summed over dimensions, not yet weighted (M11).
-        aux: Likelihood at the auxiliary scale; zero where its weight is.
+        kl: KL from the prior, summed over dimensions, not yet weighted (M11); 0 without a prior.
+        aux: Negative log-likelihood at the auxiliary scale; 0 once its weight has faded.
         logits: Class scores of the queries.
         alpha: The scales that were drawn.
         q: Where they were drawn from.
@@ -108,6 +108,6 @@ class Objective:
                 total = (1 - weight) * total + weight * aux
         return Loss(total.mean() / queries, nll, kl, aux, logits, alpha, q)
 
-    def scaler_queries(self, n_query: int) -> int:
+    def scaler_factor(self, queries_per_task: int) -> int:
         """Factor between the loss and the likelihood that a scaler with a rate of its own sees."""
-        return n_query if self.likelihood == "sum" else 1
+        return queries_per_task if self.likelihood == "sum" else 1

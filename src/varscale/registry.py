@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
     """An error that names what was asked for, what there is, and what was probably meant."""
-    nearest = difflib.get_close_matches(str(got), known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(got).lower(), known, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
 
@@ -52,9 +52,8 @@ class Registry(Mapping[str, type[T]]):
         for option in options:
             if option not in known:
                 raise unknown(f"option of {self.kind} {name!r}:", option, known)
-        needed = inspect.signature(self[name]).parameters.values()
-        for p in needed:
-            if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in options:
+        for p in known.values():
+            if p.default is p.empty and p.name not in options:
                 raise ValueError(f"The {self.kind} {name!r} needs the option {p.name!r}, got none.")
         return self[name](**options)
 
@@ -62,16 +61,18 @@ class Registry(Mapping[str, type[T]]):
         """The name of an instance's class; `None` when it is not registered."""
         return next((name for name, cls in self.items() if type(member) is cls), None)
 
-    def options(self, name: str) -> list[str]:
-        """Names of the arguments a member takes, those it hands on to its base class included."""
-        names: list[str] = []
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """The arguments a member takes, those it hands on to its base class included."""
+        found: dict[str, inspect.Parameter] = {}
         for cls in self[name].__mro__:
             if "__init__" in vars(cls):
                 parameters = list(inspect.signature(cls).parameters.values())
-                names += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+                for p in parameters:
+                    if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+                        found.setdefault(p.name, p)
                 if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                     break
-        return list(dict.fromkeys(names))
+        return found
 
     def __getitem__(self, name: str) -> type[T]:
         if name not in self._members:

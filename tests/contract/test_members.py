@@ -56,7 +56,7 @@ def test_every_parameter_is_learned_exactly_once(host, scaler):
     model = build(host, scaler)
     learned = [
         id(p)
-        for optimizer in model.optimizers(n_query=6)
+        for optimizer in model.optimizers(queries_per_task=6)
         for group in optimizer.param_groups
         for p in group["params"]
     ]
@@ -76,7 +76,7 @@ def test_predictions_are_distributions(host, scaler):
 def test_save_and_load(host, scaler):
     model = build(host, scaler)
     episode = episode_for(model)
-    optimizers = model.optimizers(n_query=6)
+    optimizers = model.optimizers(queries_per_task=6)
     model.loss(episode, index=0).total.backward()
     for optimizer in optimizers:
         optimizer.step()

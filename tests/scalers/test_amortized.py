@@ -124,7 +124,7 @@ def test_it_joins_the_main_optimiser_with_its_own_rate():
         scaler="d-avs",
         scaler_options={"lr": 0.5, "hidden": 3},
     )
-    (optimizer,) = model.optimizers(n_query=75, lr=1e-3, weight_decay=0.1)
+    (optimizer,) = model.optimizers(queries_per_task=75, lr=1e-3, weight_decay=0.1)
     host, generator = optimizer.param_groups
     assert (host["lr"], generator["lr"]) == (1e-3, 0.5)
     assert (host["weight_decay"], generator["weight_decay"]) == (0.1, 0.0)

@@ -6,14 +6,14 @@ from varscale.scalers import DAVS, SVS, Fixed, Together
 
 
 def test_fixed_takes_a_number_or_a_vector():
-    assert Fixed(scale=3.0)(torch.zeros(2, 4)).mean.tolist() == [[3.0], [3.0]]
-    assert Fixed(scale=[1.0, 2.0])(torch.zeros(2)).mean.tolist() == [1.0, 2.0]
-    assert repr(Fixed(scale=3.0)) == "Fixed(scale=3)"
-    assert repr(Fixed(scale=[1.0, 2.0])) == "Fixed(size=2)"
+    assert Fixed(alpha=3.0)(torch.zeros(2, 4)).mean.tolist() == [[3.0], [3.0]]
+    assert Fixed(alpha=[1.0, 2.0])(torch.zeros(2)).mean.tolist() == [1.0, 2.0]
+    assert repr(Fixed(alpha=3.0)) == "Fixed(alpha=3)"
+    assert repr(Fixed(alpha=[1.0, 2.0])) == "Fixed(size=2)"
 
 
 def test_points_have_no_spread_and_no_kl():
-    for scaler in (Fixed(scale=3.0), Together(init_loc=3.0)):
+    for scaler in (Fixed(alpha=3.0), Together(init_loc=3.0)):
         q = scaler(torch.zeros(2, 4))
         noise = torch.randn(2, 1, generator=torch.Generator().manual_seed(0))
         assert torch.equal(scaler.sample(q, noise), torch.full((2, 1), 3.0))
@@ -21,8 +21,8 @@ def test_points_have_no_spread_and_no_kl():
 
 
 def test_wrong_values_are_refused():
-    with pytest.raises(ValueError, match="finite scale"):
-        Fixed(scale=float("nan"))
+    with pytest.raises(ValueError, match="finite alpha"):
+        Fixed(alpha=float("nan"))
     with pytest.raises(ValueError, match="finite init_loc"):
         Together(init_loc=float("inf"))
 
@@ -31,7 +31,7 @@ def test_follow_steps_the_scaler_when_the_optimiser_steps():
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.Adam([weight], lr=0.1)
     scaler = SVS(lr=0.01, kl_weight=0.0)
-    scaler.follow(optimizer, n_query=10)
+    scaler.follow(optimizer, queries_per_task=10)
     (weight + scaler(torch.zeros(1)).mean).sum().backward()
     optimizer.step()
     assert scaler.loc.item() == pytest.approx(100 - 0.01 * 10 * 1.0)
@@ -44,7 +44,7 @@ def follower(lr=0.1):
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=lr)
     scaler = SVS(lr=0.01, kl_weight=0.0, init_loc=10.0)
-    scaler.follow(optimizer, n_query=1)
+    scaler.follow(optimizer, queries_per_task=1)
     return weight, optimizer, scaler
 
 
@@ -73,34 +73,34 @@ def test_follow_keeps_to_zero_grad_and_ignores_schedulers():
 def test_follow_twice_is_refused():
     _, optimizer, scaler = follower()
     with pytest.raises(ValueError, match="more than one parameter group"):
-        scaler.follow(optimizer, n_query=1)
+        scaler.follow(optimizer, queries_per_task=1)
 
 
 def test_an_own_scaler_without_a_rate_joins_the_main_optimiser():
     scaler = SVS()
     scaler.lr = None
     optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1)
-    scaler.follow(optimizer, n_query=75)
+    scaler.follow(optimizer, queries_per_task=75)
     scaler(torch.zeros(1)).mean.sum().backward()
     optimizer.step()
     assert scaler.loc.item() == pytest.approx(99.9)
 
 
 def test_the_number_of_queries_is_checked():
-    with pytest.raises(ValueError, match="n_query >= 1 queries per task, got 0"):
-        SVS().optimizer(n_query=0)
+    with pytest.raises(ValueError, match="queries_per_task >= 1, got 0"):
+        SVS().optimizer(queries_per_task=0)
 
 
 def test_follow_joins_the_optimiser_where_that_is_the_rule():
     optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=0.1, weight_decay=0.1)
-    Fixed().follow(optimizer, n_query=10)
+    Fixed().follow(optimizer, queries_per_task=10)
     assert len(optimizer.param_groups) == 1
-    Together().follow(optimizer, n_query=10)
-    DAVS(dim=4, lr=0.5).follow(optimizer, n_query=10)
+    Together().follow(optimizer, queries_per_task=10)
+    DAVS(dim=4, lr=0.5).follow(optimizer, queries_per_task=10)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.5]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0, 0.0]
 
 
 def test_a_scaler_of_the_main_optimiser_has_none_of_its_own():
     with pytest.raises(ValueError, match="no optimiser of its own"):
-        Together().optimizer(n_query=10)
+        Together().optimizer(queries_per_task=10)

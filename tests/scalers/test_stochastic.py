@@ -51,7 +51,7 @@ def test_psi_step_equals_the_closed_form(name, metric, kappa):
     expected_mu = mu - 0.01 * (g + 0.3 * (mu - 2.0) / 16)
     expected_sigma = sigma - 0.01 * (g * epsilon + 0.3 * (-1 / sigma + sigma / 16))
 
-    (optimizer,) = model.optimizers(n_query=6)
+    (optimizer,) = model.optimizers(queries_per_task=6)
     loss.total.backward()
     optimizer.step()
     torch.testing.assert_close(scaler.loc.detach(), expected_mu, rtol=0, atol=1e-12)
@@ -80,7 +80,7 @@ def test_two_tasks_average_their_query_summed_gradients():
 
 def test_learned_sigma_is_brought_back_to_its_floor():
     scaler = SVS(learn_scale=True, lr=1.0, kl_weight=0.0)
-    optimizer = scaler.optimizer(n_query=1)
+    optimizer = scaler.optimizer(queries_per_task=1)
     scaler.scale.grad = torch.tensor([5.0])
     optimizer.step()
     assert scaler.scale.item() == pytest.approx(0.01)
@@ -104,7 +104,7 @@ def test_whole_numbers_are_numbers():
 
 def test_learned_sigma_goes_to_the_prior_spread():
     scaler = SVS(learn_scale=True, lr=0.05, prior_scale=1.0).double()
-    optimizer = scaler.optimizer(n_query=1)
+    optimizer = scaler.optimizer(queries_per_task=1)
     for _ in range(400):
         optimizer.zero_grad()
         scaler.penalty(scaler(torch.zeros(1))).backward()

@@ -27,13 +27,13 @@ def run(args: Namespace) -> None:
     families: tuple[Registry[Any], ...] = (HOSTS, SCALERS, BACKBONES)
     listing: dict[str, dict[str, dict[str, Any]]] = {
         f"{registry.kind}s": {
-            name: {"summary": _first_line(registry[name]), "options": registry.options(name)}
+            name: {"summary": _first_line(registry[name]), "options": _options(registry, name)}
             for name in registry
         }
         for registry in families
     }
     listing["presets"] = {
-        name: {"summary": preset.summary, "options": []} for name, preset in PRESETS.items()
+        name: {"summary": preset.summary, "options": {}} for name, preset in PRESETS.items()
     }
     if args.json:
         sys.stdout.write(json.dumps(listing) + "\n")
@@ -42,8 +42,19 @@ def run(args: Namespace) -> None:
     for family, members in listing.items():
         table = Table("name", "what it is", "options", title=family, title_justify="left")
         for name, entry in members.items():
-            table.add_row(name, entry["summary"], ", ".join(entry["options"]))
+            options = (f"{key}={value}" for key, value in entry["options"].items())
+            table.add_row(name, entry["summary"], ", ".join(options))
         console.print(table)
+
+
+def _options(registry: Registry[Any], name: str) -> dict[str, Any]:
+    """Options that `create` does not fill in, with their defaults."""
+    filled = {"hosts": ("backbone", "metric"), "scalers": ("dim",)}.get(f"{registry.kind}s", ())
+    return {
+        option: None if p.default is p.empty else p.default
+        for option, p in registry.options(name).items()
+        if option not in filled
+    }
 
 
 def _first_line(member: type) -> str:

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 
 from varscale import __version__
-from varscale.cli import bench, ls
+from varscale.cli import bench, data, ls
 from varscale.cli.parser import Parser
 
-COMMANDS = {"ls": ls, "bench": bench}
+COMMANDS = {"data": data, "ls": ls, "bench": bench}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +17,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subcommands = parser.add_subcommands(dest="command")
     for name, command in COMMANDS.items():
-        subcommands.add_subcommand(name, command.parser(), help=command.parser().description)
+        own = command.parser()
+        subcommands.add_subcommand(name, own, help=own.description)
+        if command is data:  # its own commands can only be added once it is one itself
+            data.add_actions(own)
     args = parser.parse_args(argv)
     try:
         COMMANDS[args.command].run(args[args.command])

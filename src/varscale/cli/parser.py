@@ -21,7 +21,11 @@ class Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong and exit with status 2."""
         wrong = re.search(r"unrecognized arguments: (--[\w.-]+)", message)
-        nearest = difflib.get_close_matches(wrong[1], self._option_string_actions) if wrong else []
+        nearest = (
+            difflib.get_close_matches(wrong[1], self._option_string_actions, cutoff=0.7)
+            if wrong
+            else []
+        )
         prog = self.prog.replace(" [options]", "")
         hint = f"Did you mean {nearest[0]}?" if nearest else f"Try {prog} --help."
         sentence = " ".join(message.split()).rstrip(".")

@@ -22,6 +22,7 @@ class Record:
         split: `train`, `val` or `test`.
         where: What to call it in messages.
         load: Gives the bytes of an image file, or pixels.
+        key: Its place among the images of its class.
         turns: Quarter turns to apply.
     """
 
@@ -29,6 +30,7 @@ class Record:
     split: str
     where: str
     load: Callable[[], bytes | np.ndarray]
+    key: str
     turns: int = 0
 
 

@@ -110,7 +110,7 @@ def open_tree(source: Path) -> Tree:
         zips = sorted(source.glob("*.zip"))
         folder = Folder(source)
         return Union([folder, *map(Zip, zips)]) if zips else folder
-    if source.suffix == ".zip":
+    if source.suffix in (".zip", ".npz"):  # an npz is a zip of arrays
         return Zip(source)
     if source.name.endswith((".tar", ".tar.gz", ".tgz")):
         return Tar(source)

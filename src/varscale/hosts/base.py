@@ -155,4 +155,5 @@ class Host(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Settings, for `repr`."""
-        return f"metric={self.metric}, kappa={self.kappa:g}, bn_pass={self.bn_pass}"
+        legacy = ", legacy_alpha_grad" if self.legacy_alpha_grad else ""
+        return f"metric={self.metric}, kappa={self.kappa:g}, bn_pass={self.bn_pass}{legacy}"

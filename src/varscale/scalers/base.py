@@ -107,25 +107,25 @@ class Scaler(nn.Module, ABC):
         """`kl_weight` times the KL: what to add to the query-summed likelihood of each task."""
         return self.kl_weight * self.kl(q)
 
-    def optimizer(self, n_query: int) -> SGD:
+    def optimizer(self, queries_per_task: int) -> SGD:
         """Plain SGD at the scaler's own rate, on the query-summed likelihood (M13).
 
         Args:
-            n_query: Queries per task. The loss is a mean over queries, so the rate takes the
-                factor, and one backward pass serves all parameters.
+            queries_per_task: Over all classes. The loss is a mean over queries, so the rate takes
+                the factor, and one backward pass serves all parameters.
         """
-        if n_query < 1:
-            raise ValueError(f"Expected n_query >= 1 queries per task, got {n_query!r}.")
+        if queries_per_task < 1:
+            raise ValueError(f"Expected queries_per_task >= 1, got {queries_per_task!r}.")
         if self.lr is None or not self.own_rate:
             raise ValueError(
                 f"{type(self).__name__} has no optimiser of its own; use `follow`, or give its "
                 "parameters to the main optimiser."
             )
-        optimizer = SGD(self.parameters(), lr=self.lr * n_query)
+        optimizer = SGD(self.parameters(), lr=self.lr * queries_per_task)
         optimizer.register_step_post_hook(lambda *_: self.project_())
         return optimizer
 
-    def follow(self, optimizer: Optimizer, n_query: int) -> None:
+    def follow(self, optimizer: Optimizer, queries_per_task: int) -> None:
         """Learn beside an optimiser that is already there: whenever it steps, so does the scaler.
 
         The parameters join it as a group, so that its `zero_grad`, gradient scaling and skipped
@@ -135,12 +135,12 @@ class Scaler(nn.Module, ABC):
 
         Args:
             optimizer: Optimiser of the embedding.
-            n_query: Queries per task; the loss is taken to be a mean over them.
+            queries_per_task: Queries per task; the loss is taken to be a mean over them.
         """
         parameters = list(self.parameters())
         if not parameters:
             return
-        own = self.optimizer(n_query) if self.steps_itself else None
+        own = self.optimizer(queries_per_task) if self.steps_itself else None
         optimizer.add_param_group(self.param_group())
         if own is None:
             return

@@ -17,20 +17,20 @@ class Fixed(Scaler):
     $q(\alpha) = \mathcal N(a, 0)$, a point.
 
     Args:
-        scale: The scale $a$: a number, or one number per dimension.
+        alpha: The scale $a$: a number, or one number per dimension.
 
     Example:
-        >>> Fixed(scale=10.0)(torch.zeros(2, 64)).mean.tolist()
+        >>> Fixed(alpha=10.0)(torch.zeros(2, 64)).mean.tolist()
         [[10.0], [10.0]]
     """
 
     loc: Tensor
 
-    def __init__(self, *, scale: float | Sequence[float] = 1.0) -> None:
-        loc = torch.tensor(scale, dtype=torch.float32).reshape(-1)
+    def __init__(self, *, alpha: float | Sequence[float] = 1.0) -> None:
+        loc = torch.tensor(alpha, dtype=torch.float32).reshape(-1)
         super().__init__(size=len(loc))
         if not loc.isfinite().all():
-            raise ValueError(f"Expected a finite scale, got {scale!r}.")
+            raise ValueError(f"Expected a finite alpha, got {alpha!r}.")
         self.register_buffer("loc", loc)
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
@@ -38,7 +38,7 @@ class Fixed(Scaler):
         return point(self.loc.expand(*task.shape[:-1], self.size))
 
     def _settings(self) -> Iterator[str]:
-        yield f"scale={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
+        yield f"alpha={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
 
 
 @SCALERS.register("together")

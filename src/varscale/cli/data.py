@@ -1,0 +1,212 @@
+"""`varscale data`: list, prepare, check, show, download."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.progress import Progress, TimeRemainingColumn
+from rich.table import Table
+
+from varscale.cli.parser import Parser, command
+from varscale.data import prepare as preparing
+from varscale.data.dataset import Dataset
+from varscale.data.download import download
+from varscale.data.readers import READERS, Options
+from varscale.data.readers.base import counts
+from varscale.data.readers.glyphs import font_folder
+from varscale.data.sheet import contact_sheet
+from varscale.data.store import Manifest, check, data_root, prepared, read_manifest
+
+
+def parser() -> Parser:
+    """The parser, still without its commands."""
+    return Parser(
+        description="List, prepare, check and show datasets.",
+        epilog="Example: varscale data prepare mine path/to/folder",
+    )
+
+
+def add_actions(parser: Parser) -> None:
+    """Add the commands under `varscale data`."""
+    actions = parser.add_subcommands(dest="action")
+    for name, (make, _) in ACTIONS.items():
+        own = make()
+        actions.add_subcommand(name, own, help=own.description)
+
+
+def run(args: Namespace) -> None:
+    """Run the command that was asked for."""
+    ACTIONS[args.action][1](args[args.action])
+
+
+def _list_parser() -> Parser:
+    return command("List the datasets that are prepared.", "varscale data list")
+
+
+def _list(args: Namespace) -> None:
+    manifests = [read_manifest(data_root(), name) for name in prepared(data_root())]
+    if args.json:
+        _print_json({m.name: _facts(m) for m in manifests})
+        return
+    table = Table("name", "kind", "items", "classes train/val/test", "item", "hash")
+    for m in manifests:
+        facts = _facts(m)
+        item = "x".join(map(str, facts["item"]))
+        table.add_row(m.name, m.kind, f"{facts['items']:,}", facts["classes"], item, m.hash[:12])
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"in {data_root()}; glyphs is drawn on first use, without a source")
+
+
+def _prepare_parser() -> Parser:
+    parser = command(
+        "Turn what is on disk into a fast, verified dataset.",
+        "varscale data prepare miniimagenet miniimagenet.zip --size 32",
+    )
+    parser.add_argument("name", type=str, help="name of the dataset; a format's name chooses it")
+    parser.add_argument(
+        "source", type=str | None, default=None, nargs="?", help="folder, archive or file"
+    )
+    parser.add_argument(
+        "--format", type=str | None, help=f"one of embeddings, {', '.join(sorted(READERS))}"
+    )
+    parser.add_argument("--force", action="store_true", help="prepare it again")
+    parser.add_class_arguments(Options, None)
+    return parser
+
+
+def _prepare(args: Namespace) -> None:
+    if args.source is None and args.name != "glyphs":
+        raise ValueError(f"Expected a source to prepare {args.name!r} from, got none.")
+    if args.format is not None and args.format != "embeddings":
+        READERS[args.format]  # an unknown one is an error
+    source = font_folder() if args.source is None else Path(args.source)
+    options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
+    note = ""
+    try:
+        with _Bar(f"preparing {args.name}") as bar:
+            manifest = preparing.prepare(
+                args.name, source, options, form=args.format, force=args.force, progress=bar
+            )
+    except preparing.AlreadyPrepared as there:
+        manifest, note = there.manifest, " (was prepared already; --force does it again)"
+    for reason in manifest.skipped:
+        sys.stderr.write(f"left out: {reason}\n")
+    if args.json:
+        _print_json({"name": manifest.name, **_facts(manifest), "skipped": manifest.skipped})
+        return
+    facts = _facts(manifest)
+    item = "x".join(map(str, facts["item"]))
+    what = "images" if manifest.kind == "images" else "embeddings"
+    sys.stdout.write(
+        f"{manifest.name}: {facts['items']:,} {what} of {item}, classes {facts['classes']} "
+        f"(train/val/test), {len(manifest.skipped)} left out, hash {manifest.hash[:12]}{note}\n"
+    )
+
+
+def _check_parser() -> Parser:
+    parser = command("Read every byte of a dataset again.", "varscale data check miniimagenet")
+    parser.add_argument("name", type=str, help="name of the dataset")
+    return parser
+
+
+def _check(args: Namespace) -> None:
+    manifest = check(data_root(), args.name)
+    if args.json:
+        _print_json({"name": manifest.name, "ok": True, **_facts(manifest)})
+    else:
+        sys.stdout.write(f"{manifest.name}: every byte as written, hash {manifest.hash}\n")
+
+
+def _show_parser() -> Parser:
+    parser = command(
+        "Draw a contact sheet of a dataset of images.",
+        "varscale data show glyphs --out sheet.png",
+    )
+    parser.add_argument("name", type=str, help="name of the dataset")
+    parser.add_argument("--out", type=str, default="sheet.png", help="file to write")
+    parser.add_argument("--seed", type=int, default=0, help="which classes and images")
+    return parser
+
+
+def _show(args: Namespace) -> None:
+    sheet = contact_sheet(Dataset.open(args.name), seed=args.seed)
+    try:
+        sheet.save(args.out)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{args.out} cannot be written: {error}.") from error
+    if args.json:
+        _print_json({"out": args.out, "width": sheet.width, "height": sheet.height})
+    else:
+        sys.stdout.write(f"{args.out}: {sheet.width} x {sheet.height} pixels\n")
+
+
+def _download_parser() -> Parser:
+    parser = command(
+        "Fetch a public dataset's files; nothing is fetched otherwise.",
+        "varscale data download omniglot --out omniglot",
+    )
+    parser.add_argument("name", type=str, help="name of the dataset: omniglot")
+    parser.add_argument("--out", type=str | None, help="folder to put the files in")
+    parser.add_argument("--url", type=str | None, help="a mirror that has the same files")
+    return parser
+
+
+def _download(args: Namespace) -> None:
+    folder = download(args.name, Path(args.out or args.name), args.url)
+    if args.json:
+        _print_json({"name": args.name, "folder": str(folder)})
+    else:
+        sys.stdout.write(f"Now prepare it: varscale data prepare {args.name} {folder}\n")
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "kind": manifest.kind,
+        "items": manifest.shape[0],
+        "item": manifest.shape[1:],
+        "classes": counts(manifest.class_split),
+        "hash": manifest.hash,
+        "source": manifest.source,
+    }
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+class _Bar:
+    """A progress bar with an ETA on stderr; plain lines where there is no terminal."""
+
+    def __init__(self, title: str) -> None:
+        console = Console(stderr=True)
+        self.title, self.plain = title, not console.is_terminal
+        columns = [*Progress.get_default_columns()[:-1], TimeRemainingColumn()]
+        self.bar = Progress(*columns, console=console, disable=self.plain)
+        self.task = self.bar.add_task(title, total=None)
+
+    def __enter__(self) -> "_Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self.plain:
+            self.bar.update(self.task, completed=done, total=total)
+        elif done == total or done % max(total // 10, 1) == 0:
+            sys.stderr.write(f"{self.title}: {done:,} of {total:,}\n")
+
+
+ACTIONS: dict[str, tuple[Callable[[], Parser], Callable[[Namespace], None]]] = {
+    "list": (_list_parser, _list),
+    "prepare": (_prepare_parser, _prepare),
+    "check": (_check_parser, _check),
+    "show": (_show_parser, _show),
+    "download": (_download_parser, _download),
+}

@@ -1,0 +1,49 @@
+"""Fetching a public dataset, when asked to and not otherwise."""
+
+from pathlib import Path
+
+from varscale.registry import unknown
+
+FILES = {
+    "omniglot": (
+        "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
+        {
+            "images_background.zip": "md5:68d2efa1b9178cc56df9314c21c6e718",
+            "images_evaluation.zip": "md5:6b91aef0f799c5bb55b94e3f2daec811",
+        },
+    ),
+}
+"""Address and checksums of what can be fetched."""
+
+
+def download(name: str, folder: Path, url: str | None = None) -> Path:
+    """Fetch a dataset's files into a folder; what is there and whole is not fetched again.
+
+    Args:
+        name: A dataset in `FILES`.
+        folder: Where to put the files.
+        url: Of a mirror that has the same files. Proxies come from the environment.
+
+    Returns:
+        The folder, as a source for `prepare`.
+    """
+    if name not in FILES:
+        raise unknown("dataset to download", name, FILES)
+    try:
+        import pooch
+    except ImportError as error:
+        raise ValueError(
+            "Downloading needs the package pooch. Install it: pip install 'varscale[download]'."
+        ) from error
+    base, checksums = FILES[name]
+    base = (url or base).rstrip("/") + "/"
+    try:
+        for file, checksum in checksums.items():
+            pooch.retrieve(base + file, known_hash=checksum, fname=file, path=folder)
+    except (OSError, ValueError) as error:  # requests' errors are OSErrors
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{name} could not be fetched from {base}: {reason} Run the command again, or name a "
+            "mirror with --url."
+        ) from error
+    return folder

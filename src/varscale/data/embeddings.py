@@ -1,0 +1,117 @@
+"""Embeddings from any model, as npz, npy or safetensors files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varscale.data.split import SPLITS, seeded_split
+
+SUFFIXES = (".npz", ".npy", ".safetensors")
+_FEATURES = ("embeddings", "features", "X", "x", "data")
+_LABELS = ("labels", "label", "y", "targets")
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Embeddings with their classes.
+
+    Attributes:
+        items: One row each.
+        labels: Class of each, as a number into `class_names`.
+        class_names: Names of the classes.
+        class_split: Their splits.
+    """
+
+    items: np.ndarray
+    labels: np.ndarray
+    class_names: list[str]
+    class_split: list[str]
+
+
+def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
+    """Read features and labels; classes without a given split are split by a seed.
+
+    Args:
+        source: An npz or safetensors file with both, or an npy file of features with `labels.npy`
+            beside it. Labels are numbers or (npz, npy) strings; an npz may have `class_names` and
+            `class_split`.
+        split: Shares of train/val/test classes, where the file gives no split.
+        seed: Seed of that.
+    """
+    arrays = _arrays(source)
+    items, labels = _pick(arrays, _FEATURES, source), _pick(arrays, _LABELS, source)
+    if items.ndim != 2 or not np.issubdtype(items.dtype, np.floating):
+        raise ValueError(
+            f"Expected features as floats of shape (item, dim) in {source}, got {items.dtype} of "
+            f"shape {items.shape}."
+        )
+    if labels.shape != items.shape[:1]:
+        raise ValueError(
+            f"Expected one label for each of {len(items)} features in {source}, got labels of "
+            f"shape {labels.shape}."
+        )
+    bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"Expected finite features in {source}, got NaN or infinity in {len(bad)} rows, the "
+            f"first being row {bad[0]}. Embed them again, or take them out."
+        )
+    names, numbers = _named(labels, arrays.get("class_names"), source)
+    given = arrays.get("class_split")
+    if given is not None and split is None:
+        if len(given) != len(names) or not set(map(str, given)) <= set(SPLITS):
+            raise ValueError(
+                f"Expected class_split in {source} to give train, val or test for each of "
+                f"{len(names)} classes, got {len(given)}: {sorted(set(map(str, given)))}."
+            )
+        homes = [str(home) for home in given]
+    else:
+        homes = list(seeded_split(names, split or "64/16/20", seed).values())
+    return Embeddings(items.astype(np.float32), numbers, names, homes)
+
+
+def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
+    """Class names, and the number of each label among them."""
+    if given is not None:
+        names = [str(name) for name in given]
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise ValueError(f"Expected whole numbers as labels beside class_names in {source}.")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+            raise ValueError(
+                f"Expected labels in 0..{len(names) - 1} for the {len(names)} class_names of "
+                f"{source}, got {labels.min()}..{labels.max()}."
+            )
+        return names, labels.astype(np.int64)
+    values, numbers = np.unique(labels, return_inverse=True)
+    return [str(value) for value in values], numbers.astype(np.int64)
+
+
+def _arrays(source: Path) -> dict[str, np.ndarray]:
+    if not source.is_file():
+        raise ValueError(f"Expected a file of embeddings at {source}, got none.")
+    try:
+        if source.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return dict(load_file(source))
+        if source.suffix == ".npy":
+            beside = source.with_name("labels.npy")
+            if not beside.is_file():
+                raise ValueError(f"expected its labels in {beside}")
+            features = np.load(source, allow_pickle=False)
+            return {"features": features, "labels": np.load(beside, allow_pickle=False)}
+        with np.load(source, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except Exception as error:
+        raise ValueError(f"{source} cannot be read: {error}.") from error
+
+
+def _pick(arrays: dict[str, np.ndarray], names: tuple[str, ...], source: Path) -> np.ndarray:
+    for name in names:
+        if name in arrays:
+            return arrays[name]
+    raise ValueError(
+        f"Expected an array called {' or '.join(names)} in {source}, got {', '.join(arrays)}."
+    )

@@ -1,0 +1,51 @@
+"""Images in class folders: anybody's, CUB-200-2011, tieredImageNet."""
+
+import re
+
+from varscale.data.images import Record
+from varscale.data.readers.base import (
+    READERS,
+    Options,
+    Reader,
+    class_folders,
+    file_record,
+    image_paths,
+    split_folders,
+)
+from varscale.data.tree import Tree
+
+
+@READERS.register("folder")
+class ClassFolders(Reader):
+    """Any folder of class folders, with or without train, val and test folders above them."""
+
+    def records(self, tree: Tree, options: Options) -> list[Record]:
+        """Images by folder; a seed splits the classes when no folder does."""
+        return split_folders(tree) or class_folders(tree, options)
+
+
+@READERS.register("tieredimagenet")
+class TieredImageNet(Reader):
+    """tieredImageNet as class folders under train, val and test."""
+
+    def records(self, tree: Tree, options: Options) -> list[Record]:
+        """Images by split and class folder."""
+        return split_folders(tree)
+
+
+@READERS.register("cub")
+class CUB(Reader):
+    """CUB-200-2011 as distributed: 200 numbered class folders.
+
+    The usual split: of the classes counted from 0, number mod 4 in {0, 2} train, 1 val, 3 test.
+    """
+
+    def records(self, tree: Tree, options: Options) -> list[Record]:
+        """Images by numbered class folder."""
+        records = []
+        for path in image_paths(tree):
+            folder = re.search(r"(?:^|/)((\d{3})\.[^/]+)/[^/]+$", path)
+            if folder:
+                split = ("train", "val", "train", "test")[(int(folder[2]) - 1) % 4]
+                records.append(file_record(tree, path, folder[1], split))
+        return records

@@ -1,0 +1,43 @@
+"""A contact sheet: what a dataset looks like."""
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from varscale.data.dataset import Dataset
+from varscale.data.split import SPLITS
+from varscale.random import uniform
+
+
+def contact_sheet(
+    dataset: Dataset, *, classes: int = 8, items: int = 10, seed: int = 0
+) -> Image.Image:
+    """A row of images for each of a few random classes of every split, with their names.
+
+    Args:
+        dataset: Of images.
+        classes: Rows per split, at most.
+        items: Images per row, at most.
+        seed: Which classes and images are shown.
+    """
+    if not dataset.is_images:
+        raise ValueError(f"The dataset {dataset.name!r} has embeddings, which cannot be shown.")
+    rows = []
+    for split in SPLITS:
+        members = [c for c, home in enumerate(dataset.class_split) if home == split]
+        order = np.argsort(uniform(seed, f"sheet/{split}", 0, 1, len(members))[0])
+        rows += [(split, members[i]) for i in sorted(order[:classes])]
+    size = max(dataset.items.shape[1], 28)
+    text = 12 if size < 40 else 16
+    width, height = items * (size + 2), size + text + 4
+    sheet = Image.new("RGB", (width, height * len(rows)), "white")
+    pen = ImageDraw.Draw(sheet)
+    for line, (split, label) in enumerate(rows):
+        own = np.flatnonzero(dataset.labels == label)
+        order = np.argsort(uniform(seed, f"sheet/{label}", 0, 1, len(own))[0])
+        title = f"{split}: {dataset.class_names[label]} ({len(own)})"
+        pen.text((2, line * height), title, fill="black", font_size=text - 2)
+        for place, row in enumerate(own[order[:items]]):
+            pixels = np.squeeze(dataset.items[row])
+            tile = Image.fromarray(np.ascontiguousarray(pixels)).resize((size, size))
+            sheet.paste(tile, (place * (size + 2), line * height + text))
+    return sheet

@@ -1,0 +1,195 @@
+"""Prepared datasets on disk: written whole or not at all, opened without a copy, verifiable."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from varscale.registry import unknown
+
+ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a prepared dataset is, and how it came about.
+
+    Attributes:
+        name: Its name.
+        kind: `images` or `embeddings`.
+        shape: Shape of the items array.
+        class_names: Classes, training first.
+        class_split: Split of each.
+        class_counts: Items of each.
+        hash: Hash of the content: items, labels, class names and splits, whatever their source.
+        files: SHA-256, size and time of change of each file.
+        source: Where it was read from.
+        options: How.
+        skipped: What could not be read and was left out.
+        version: varscale's version.
+        format: Of this file.
+    """
+
+    name: str
+    kind: str
+    shape: list[int]
+    class_names: list[str]
+    class_split: list[str]
+    class_counts: list[int]
+    source: str
+    options: dict[str, Any]
+    version: str
+    hash: str = ""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    format: int = FORMAT
+
+    def content_hash(self) -> str:
+        """The hash that the content should have."""
+        content = [self.kind, self.shape, self.class_names, self.class_split, self.class_counts]
+        files = [self.files[name]["sha256"] for name in (ITEMS, LABELS)]
+        return hashlib.sha256(json.dumps([content, files]).encode()).hexdigest()
+
+
+def data_root() -> Path:
+    """Where prepared datasets live: `$VARSCALE_HOME/data`, else the user's cache."""
+    home = os.environ.get("VARSCALE_HOME")
+    if home:
+        return Path(home) / "data"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "varscale" / "data"
+
+
+def prepared(root: Path) -> list[str]:
+    """Names of the datasets that are there."""
+    return sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))
+
+
+def read_manifest(root: Path, name: str) -> Manifest:
+    """The manifest of a prepared dataset."""
+    path = root / name / MANIFEST
+    if not path.is_file():
+        known = prepared(root)
+        raise (
+            unknown("prepared dataset", name, known)
+            if known
+            else ValueError(
+                f"There is no prepared dataset {name!r}, nor any other, in {root}. "
+                f"Prepare it: varscale data prepare {name} SOURCE."
+            )
+        )
+    try:
+        content = json.loads(path.read_text())
+        manifest = Manifest(**content)
+        intact = manifest.format == FORMAT and manifest.content_hash() == manifest.hash
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, str(error)) from error
+    if not intact:
+        raise _damaged(path, "its hash differs, or another version wrote it")
+    return manifest
+
+
+def check(root: Path, name: str) -> Manifest:
+    """Read every byte of a prepared dataset again; one that changed is an error."""
+    manifest = read_manifest(root, name)
+    for file, expected in manifest.files.items():
+        path = root / name / file
+        if not path.is_file() or file_hash(path) != expected["sha256"]:
+            raise _damaged(path, "its content is not what was written")
+    return manifest
+
+
+def check_quickly(root: Path, name: str) -> Manifest:
+    """Look at sizes and times alone; where they changed, read the file again."""
+    manifest = read_manifest(root, name)
+    for file, expected in manifest.files.items():
+        path = root / name / file
+        state = path.stat() if path.is_file() else None
+        if state is None or (state.st_size, state.st_mtime_ns) != (
+            expected["size"],
+            expected["mtime_ns"],
+        ):
+            return check(root, name)
+    return manifest
+
+
+@contextmanager
+def staged(root: Path, name: str) -> Iterator[Path]:
+    """A folder to write a dataset into, which takes its place when all went well.
+
+    A lock lets one process at a time prepare a name. What an interrupted one left is cleared away;
+    what was there before stays until the new one is complete.
+    """
+    if not name or name.startswith(".") or "/" in name or "\\" in name:
+        raise ValueError(f"Expected a name without slashes or a leading dot, got {name!r}.")
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / f".{name}.lock"):
+        stage, old = root / f".{name}.new", root / f".{name}.old"
+        if old.exists() and not (root / name).exists():  # killed between two renames
+            old.rename(root / name)
+        for left in (stage, old):
+            shutil.rmtree(left, ignore_errors=True)
+        stage.mkdir()
+        try:
+            yield stage
+            if (root / name).exists():
+                (root / name).rename(old)
+            stage.rename(root / name)
+            _sync(root)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
+    """Write labels and manifest beside the items, with all hashes, and flush them to the disk."""
+    np.save(stage / LABELS, labels)
+    files = {}
+    for name in (ITEMS, LABELS):
+        path = stage / name
+        _sync(path)
+        state = path.stat()
+        files[name] = {
+            "sha256": file_hash(path),
+            "size": state.st_size,
+            "mtime_ns": state.st_mtime_ns,
+        }
+    manifest = Manifest(**{**asdict(manifest), "files": files})
+    manifest = Manifest(**{**asdict(manifest), "hash": manifest.content_hash()})
+    (stage / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
+    _sync(stage / MANIFEST)
+    _sync(stage)
+    return manifest
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path} is damaged: {why}. Prepare the dataset again: "
+        f"varscale data prepare {path.parent.name} SOURCE --force."
+    )
