@@ -29,10 +29,8 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     network = nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 64))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    scaler = scalers.SVS(init_loc=1.0, lr=0.1, kl_weight=0.01)  # q(alpha): one learned scale
-    scaler.follow(
-        optimizer, queries_per_task=WAY * QUERY
-    )  # learned at its own rate when Adam steps
+    scaler = scalers.SVS(init_loc=1.0, lr=0.1, kl_weight=0.01)  # q(alpha): a learned scale
+    scaler.follow(optimizer, queries_per_task=WAY * QUERY)  # it steps when Adam steps
     losses = []
     for _ in range(steps):
         support, query, labels = draw_task(generator)

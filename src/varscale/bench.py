@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from varscale.data import EpisodeSampler
 from varscale.functional import euclidean_logits
 
 
@@ -43,7 +45,7 @@ def run(repeats: int = 50) -> list[Ratio]:
     """
     if repeats < 1:
         raise ValueError(f"Expected repeats >= 1, got {repeats}.")
-    return head_dsvs(repeats)
+    return [*head_dsvs(repeats), episodes_per_second(repeats)]
 
 
 def head_dsvs(repeats: int) -> list[Ratio]:
@@ -83,7 +85,16 @@ def head_dsvs(repeats: int) -> list[Ratio]:
     ]
 
 
-def interleaved(*steps: Callable[[], None], repeats: int, calls: int = 1) -> list[float]:
+def episodes_per_second(repeats: int) -> Ratio:
+    """Rate of index sampling: five-way 5-shot 15-query episodes of 64 classes x 600 items."""
+    sampler = EpisodeSampler(np.repeat(np.arange(64), 600), n_way=5, n_shot=5, n_query=15)
+    count = 5000
+    (seconds,) = interleaved(lambda: sampler.batch(0, count), repeats=min(repeats, 10))
+    meaning = "episodes drawn a second (a rate, for orientation; not a ratio)"
+    return Ratio("episodes_per_s", count / seconds, 100_000.0, True, meaning)
+
+
+def interleaved(*steps: Callable[[], object], repeats: int, calls: int = 1) -> list[float]:
     """Median seconds of each step; they take turns, so that a slow moment hits them all.
 
     Args:

@@ -27,7 +27,7 @@ def test_ls_names_every_member(capsys):
 def test_bench_prints_one_json_object(capsys):
     assert run("bench", "--repeats", "1", "--json") == 0
     ratios = json.loads(capsys.readouterr().out)
-    assert set(ratios) == {"head_speedup_dsvs", "head_memory_dsvs"}
+    assert set(ratios) == {"head_speedup_dsvs", "head_memory_dsvs", "episodes_per_s"}
     assert 0 < ratios["head_memory_dsvs"] < 0.1
     assert run("bench", "--repeats", "1") == 0
     assert "head_speedup_dsvs" in capsys.readouterr().out

@@ -28,5 +28,11 @@ def run(args: Namespace) -> None:
     for ratio in ratios:
         bound = f"{'at least' if ratio.at_least else 'at most'} {ratio.target:g}"
         met = "yes" if ratio.met else "no"
-        table.add_row(ratio.key, f"{ratio.value:.3g}", bound, met, ratio.meaning)
+        table.add_row(
+            ratio.key,
+            f"{ratio.value:,.3g}" if ratio.value < 1000 else f"{ratio.value:,.0f}",
+            bound,
+            met,
+            ratio.meaning,
+        )
     Console(highlight=False).print(table)

@@ -101,7 +101,12 @@ class Split:
 
     def episode(self, rows: EpisodeRows) -> Episode:
         """The tasks that a sampler has drawn from `labels`."""
-        n_support = rows.support.shape[1]
-        items = self.items(torch.cat([rows.support, rows.query], dim=1))
-        support, query = items.tensor_split([n_support], dim=1)
-        return Episode(support, rows.support_labels, query, rows.query_labels, n_way=rows.n_way)
+        items = self.items(torch.cat([rows.support.flatten(), rows.query.flatten()]))
+        support, query = items.tensor_split([rows.support.numel()])
+        return Episode(
+            support.unflatten(0, rows.support.shape),
+            rows.support_labels,
+            query.unflatten(0, rows.query.shape),
+            rows.query_labels,
+            n_way=rows.n_way,
+        )

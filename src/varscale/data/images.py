@@ -56,9 +56,9 @@ def decode(
         raise ValueError(f"{record.where} cannot be read: {error}.") from error
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    if image.size != (size, size):
-        box = (left, top, left + side, top + side)
-        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    image = image.crop((left, top, left + side, top + side))
+    if side != size:
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
     pixels = np.asarray(image).reshape(size, size, -1)
     if record.turns:
         pixels = np.rot90(pixels, record.turns)

@@ -1,6 +1,7 @@
 """From what people have on disk to a prepared dataset."""
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +48,7 @@ def prepare(
     if options.size is not None and not 1 <= options.size <= 1024:
         raise ValueError(f"Expected an image size from 1 to 1024, got {options.size}.")
     form = form or detect(name, source)
-    request = {**asdict(options), "format": form}
+    request = {**asdict(options), "format": form, "fingerprint": fingerprint(source)}
     with staged(root, name) as stage, _full_disk_in_words(root):
         if not force and (there := _same(root, name, source, request)):
             raise AlreadyPrepared(there)
@@ -67,6 +68,16 @@ class AlreadyPrepared(Exception):  # noqa: N818 - good news, not an error
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest.name)
         self.manifest = manifest
+
+
+def fingerprint(source: Path) -> str:
+    """Hash of the names, sizes and times of change of all files of a source."""
+    files = sorted(source.rglob("*")) if source.is_dir() else [source] * source.is_file()
+    digest = hashlib.sha256()
+    for path in files:
+        state = path.stat()
+        digest.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def detect(name: str, source: Path) -> str:

@@ -1,0 +1,100 @@
+import json
+
+import forms
+import pytest
+from PIL import Image
+
+from varscale.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("VARSCALE_HOME", str(tmp_path / "home"))
+
+
+def run(*arguments):
+    try:
+        return main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return stop.code
+
+
+def test_the_way_of_a_dataset(tmp_path, capsys):
+    source = forms.csv_zip(tmp_path / "s")
+    assert run("data", "prepare", "miniimagenet", source, "--size", "8") == 0
+    assert "28 images of 8x8x3, classes 3/2/2 (train/val/test)" in capsys.readouterr().out
+    assert run("data", "prepare", "miniimagenet", source, "--size", "8", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["items"], facts["classes"], facts["skipped"]) == (28, "3/2/2", [])
+    assert run("data", "prepare", "miniimagenet", source, "--size", "8") == 0
+    assert "was prepared already" in capsys.readouterr().out
+    assert run("data", "list") == 0
+    assert "miniimagenet" in capsys.readouterr().out
+    assert run("data", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["miniimagenet"]["hash"] == facts["hash"]
+    assert run("data", "check", "miniimagenet") == 0
+    assert facts["hash"] in capsys.readouterr().out
+    assert run("data", "check", "miniimagenet", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    sheet = tmp_path / "sheet.png"
+    assert run("data", "show", "miniimagenet", "--out", sheet) == 0
+    with Image.open(sheet) as image:
+        assert image.height > 7 * 28
+    assert run("data", "show", "miniimagenet", "--out", sheet, "--json") == 0
+
+
+def test_what_was_left_out_is_listed(tmp_path, capsys):
+    source = forms.split_class_folders(tmp_path / "s")
+    (source / "train" / "n01" / "n0100000000.png").write_bytes(b"broken")
+    assert run("data", "prepare", "mine", source) == 2
+    assert "n0100000000.png in" in capsys.readouterr().err
+    assert run("data", "prepare", "mine", source, "--skip_bad", "true") == 0
+    captured = capsys.readouterr()
+    assert "left out: train/n01/n0100000000.png" in captured.err
+    assert "27 images" in captured.out
+    assert "1 left out" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prepare", "mine"], "Expected a source"),
+        (["prepare", "mine", "nowhere"], "got nothing there"),
+        (["prepare", "mine", "nowhere", "--format", "foldr"], "Did you mean 'folder'"),
+        (["prepare", "mine", "nowhere", "--sise", "8"], "Did you mean --size?"),
+        (["prepare", "mine", "nowhere", "--size", "big"], "size"),
+        (["check", "mine"], "no prepared dataset 'mine'"),
+        (["show", "mine"], "no prepared dataset 'mine'"),
+        (["download", "mine"], "Unknown dataset to download"),
+        (["lst"], "'list'"),
+        ([], "action"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence_and_status_2(arguments, message, capsys):
+    assert run("data", *arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_embeddings_cannot_be_shown(tmp_path, capsys):
+    import numpy as np
+
+    np.savez(tmp_path / "e.npz", X=np.ones((4, 2)), y=[0, 0, 1, 1])
+    assert run("data", "prepare", "mine", tmp_path / "e.npz") == 0
+    assert run("data", "show", "mine") == 2
+    assert "has embeddings" in capsys.readouterr().err
+    assert run("data", "prepare", "mine", tmp_path / "e.npz", "--seed", "1") == 0
+
+
+def test_unwritable_sheet(tmp_path, capsys):
+    run("data", "prepare", "mini", forms.csv_zip(tmp_path / "s"), "--format", "miniimagenet")
+    assert run("data", "show", "mini", "--out", tmp_path / "no" / "folder.png") == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["list", "prepare", "check", "show", "download"])
+def test_help_has_an_example(action, capsys):
+    assert run("data", action, "--help") == 0
+    assert f"Example: varscale data {action}" in " ".join(capsys.readouterr().out.split())
