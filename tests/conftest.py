@@ -15,6 +15,14 @@ if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory):
+    """Datasets are prepared in a folder of the session's, not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VARSCALE_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture
 def as_user():
     """Shape annotations are not checked, as for every user: the library's own errors show."""

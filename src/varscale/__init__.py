@@ -1,6 +1,7 @@
 """Variational metric scaling for few-shot classification."""
 
-from varscale import backbones, functional, hosts, scalers
+from varscale import backbones, data, functional, hosts, scalers
+from varscale.data import EpisodeSampler
 from varscale.episode import Episode
 from varscale.factory import create
 from varscale.model import ScaledModel
@@ -12,12 +13,14 @@ __version__ = "0.1.0"
 __all__ = [
     "PRESETS",
     "Episode",
+    "EpisodeSampler",
     "Loss",
     "Objective",
     "ScaledModel",
     "__version__",
     "backbones",
     "create",
+    "data",
     "functional",
     "hosts",
     "scalers",

@@ -552,8 +552,8 @@ def test_what_a_kill_between_two_renames_left_is_put_back(tmp_path, root):
 
 
 @pytest.fixture(scope="module")
-def glyphs(tmp_path_factory):
-    return Dataset.open("glyphs", tmp_path_factory.mktemp("glyphs"))
+def glyphs():
+    return Dataset.open("glyphs")
 
 
 def nearest_pixel(split, episodes=400):

@@ -19,7 +19,7 @@ def seeded_split(class_names: Sequence[str], shares: str, seed: int) -> dict[str
 
     Example:
         >>> seeded_split(["ant", "bee", "cat", "dog", "eel"], "3/1/1", seed=0)
-        {'ant': 'train', 'bee': 'train', 'cat': 'train', 'dog': 'test', 'eel': 'val'}
+        {'ant': 'test', 'bee': 'train', 'cat': 'train', 'dog': 'train', 'eel': 'val'}
     """
     try:
         parts = [float(part) for part in shares.split("/")]
