@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from varscale import functional as vf
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Dataset
-from varscale.data.prepare import AlreadyPrepared, prepare
+from varscale.data.prepare import already_prepared, prepare
 from varscale.data.readers import Options
 from varscale.data.split import seeded_split
 from varscale.data.store import check, prepared
@@ -316,16 +316,16 @@ def test_unknown_datasets_name_the_known(tmp_path, root):
         Dataset.open("minni", root)
 
 
-def test_preparing_twice_does_nothing_the_second_time(tmp_path, root):
+def test_what_was_prepared_already_is_known(tmp_path, root):
     source = forms.csv_zip(tmp_path / "s")
+    assert already_prepared("miniimagenet", source, Options(size=8), root=root) is None
     first = prepare("miniimagenet", source, Options(size=8), root=root)
-    with pytest.raises(AlreadyPrepared) as there:
-        prepare("miniimagenet", source, Options(size=8), root=root)
-    assert there.value.manifest.hash == first.hash
-    assert (
-        prepare("miniimagenet", source, Options(size=8), root=root, force=True).hash == first.hash
-    )
-    assert prepare("miniimagenet", source, Options(size=9), root=root).hash != first.hash
+    there = already_prepared("miniimagenet", source, Options(size=8), root=root)
+    assert there.hash == first.hash
+    assert already_prepared("miniimagenet", source, Options(size=9), root=root) is None
+    os.utime(source)  # touched: it may have changed
+    assert already_prepared("miniimagenet", source, Options(size=8), root=root) is None
+    assert prepare("miniimagenet", source, Options(size=8), root=root).hash == first.hash
 
 
 # --- what is wrong with a source ------------------------------------------------------------------
@@ -493,12 +493,9 @@ def test_a_wrong_dtype_of_pixels(tmp_path, root):
 KILLED = """
 import sys
 from pathlib import Path
-from varscale.data.prepare import prepare, AlreadyPrepared
+from varscale.data.prepare import prepare
 from varscale.data.readers import Options
-try:
-    prepare("mine", Path(sys.argv[1]), Options(size=32), root=Path(sys.argv[2]))
-except AlreadyPrepared:
-    pass
+prepare("mine", Path(sys.argv[1]), Options(size=32), root=Path(sys.argv[2]))
 print("done", flush=True)
 """
 

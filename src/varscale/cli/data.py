@@ -12,9 +12,9 @@ from rich.progress import Progress, TimeRemainingColumn
 from rich.table import Table
 
 from varscale.cli.parser import Parser, command
-from varscale.data import prepare as preparing
 from varscale.data.dataset import Dataset
 from varscale.data.download import download
+from varscale.data.prepare import already_prepared, prepare
 from varscale.data.readers import READERS, Options
 from varscale.data.readers.base import counts
 from varscale.data.readers.glyphs import font_folder
@@ -86,14 +86,10 @@ def _prepare(args: Namespace) -> None:
         READERS[args.format]  # an unknown one is an error
     source = font_folder() if args.source is None else Path(args.source)
     options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
-    note = ""
-    try:
-        with _Bar(f"preparing {args.name}") as bar:
-            manifest = preparing.prepare(
-                args.name, source, options, form=args.format, force=args.force, progress=bar
-            )
-    except preparing.AlreadyPrepared as there:
-        manifest, note = there.manifest, " (was prepared already; --force does it again)"
+    there = None if args.force else already_prepared(args.name, source, options, form=args.format)
+    note = " (was prepared already; --force does it again)" if there else ""
+    with _Bar(f"preparing {args.name}") as bar:
+        manifest = there or prepare(args.name, source, options, form=args.format, progress=bar)
     for reason in manifest.skipped:
         sys.stderr.write(f"left out: {reason}\n")
     if args.json:

@@ -3,16 +3,16 @@
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from varscale.data.embeddings import SUFFIXES, read_embeddings
-from varscale.data.images import Record, decode
+from varscale.data.images import decode
 from varscale.data.readers import READERS, Options, Reader
 from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS
@@ -22,6 +22,23 @@ Progress = Callable[[int, int], None]
 """Called with the number of items done and the number of all."""
 
 
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read of a source; the items are in the staging folder already.
+
+    Attributes:
+        kind: `images` or `embeddings`.
+        classes: Name and split of each class.
+        labels: Class of each item, as a number into `classes`.
+        skipped: What could not be read and was left out.
+    """
+
+    kind: str
+    classes: list[tuple[str, str]]
+    labels: np.ndarray
+    skipped: list[str]
+
+
 def prepare(
     name: str,
     source: Path,
@@ -29,7 +46,6 @@ def prepare(
     *,
     form: str | None = None,
     root: Path | None = None,
-    force: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Manifest:
     """Read a source and write it as the dataset `name`; what was there before stays until then.
@@ -40,7 +56,6 @@ def prepare(
         options: How to read and store.
         form: The format, where neither name nor source tell it.
         root: Where datasets live.
-        force: Prepare again even if the same source and options made what is there.
         progress: See `Progress`.
     """
     options = Options() if options is None else options
@@ -48,26 +63,48 @@ def prepare(
     if options.size is not None and not 1 <= options.size <= 1024:
         raise ValueError(f"Expected an image size from 1 to 1024, got {options.size}.")
     form = form or detect(name, source)
-    request = {**asdict(options), "format": form, "fingerprint": fingerprint(source)}
+    request = _request(source, options, form)
     with staged(root, name) as stage, _full_disk_in_words(root):
-        if not force and (there := _same(root, name, source, request)):
-            raise AlreadyPrepared(there)
         if form == "embeddings":
-            return _prepare_embeddings(stage, name, source, options, request)
-        reader = READERS.create(form)
-        return _prepare_images(stage, name, source, reader, options, request, progress)
+            content = _write_embeddings(stage, source, options)
+        else:
+            content = _write_images(stage, source, READERS.create(form), options, progress)
+        from varscale import __version__
+
+        manifest = Manifest(
+            name=name,
+            kind=content.kind,
+            shape=list(np.load(stage / ITEMS, mmap_mode="r").shape),
+            class_names=[class_name for class_name, _ in content.classes],
+            class_split=[split for _, split in content.classes],
+            class_counts=np.bincount(content.labels, minlength=len(content.classes)).tolist(),
+            source=str(source.resolve()),
+            options=request,
+            skipped=content.skipped,
+            version=__version__,
+        )
+        return finish(stage, manifest, content.labels)
 
 
-class AlreadyPrepared(Exception):  # noqa: N818 - good news, not an error
-    """The same source and options made what is there.
+def already_prepared(
+    name: str,
+    source: Path,
+    options: Options,
+    *,
+    form: str | None = None,
+    root: Path | None = None,
+) -> Manifest | None:
+    """What is there, if the same source and options made it and it is whole."""
+    try:
+        there = check_quickly(data_root() if root is None else root, name)
+    except ValueError:
+        return None
+    request = _request(source, options, form or detect(name, source))
+    return there if (there.source, there.options) == (str(source.resolve()), request) else None
 
-    Attributes:
-        manifest: What is there.
-    """
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest.name)
-        self.manifest = manifest
+def _request(source: Path, options: Options, form: str) -> dict[str, object]:
+    return {**asdict(options), "format": form, "fingerprint": fingerprint(source)}
 
 
 def fingerprint(source: Path) -> str:
@@ -87,20 +124,13 @@ def detect(name: str, source: Path) -> str:
     return "embeddings" if source.suffix in SUFFIXES else "folder"
 
 
-def _prepare_images(
-    stage: Path,
-    name: str,
-    source: Path,
-    reader: Reader,
-    options: Options,
-    request: dict[str, object],
-    progress: Progress,
-) -> Manifest:
+def _write_images(
+    stage: Path, source: Path, reader: Reader, options: Options, progress: Progress
+) -> Content:
     records = reader.records(reader.open(source), options)
     check_classes(records, str(source))
     # The order depends on names alone, not on how the source was packed.
-    order = {split: i for i, split in enumerate(SPLITS)}
-    records.sort(key=lambda r: (order[r.split], r.class_name, r.key))
+    records.sort(key=lambda r: (SPLITS.index(r.split), r.class_name, r.key))
     size = reader.size if options.size is None else options.size
     grey = reader.grey if options.grey is None else options.grey
     shape = (len(records), size, size, 1 if grey else 3)
@@ -126,7 +156,11 @@ def _prepare_images(
         kept = items[good]
         del items
         np.save(stage / ITEMS, kept)
-    return _write(stage, name, "images", [records[row] for row in good], skipped, source, request)
+    pairs = [(records[row].class_name, records[row].split) for row in good]
+    classes = list(dict.fromkeys(pairs))
+    numbers = {pair: number for number, pair in enumerate(classes)}
+    labels = np.array([numbers[pair] for pair in pairs], dtype=np.int64)
+    return Content("images", classes, labels, skipped)
 
 
 def _reserve(path: Path) -> None:
@@ -149,31 +183,11 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)
 
 
-def _write(
-    stage: Path,
-    name: str,
-    kind: str,
-    records: Iterable[Record],
-    skipped: list[str],
-    source: Path,
-    request: dict[str, object],
-) -> Manifest:
-    pairs = [(record.class_name, record.split) for record in records]
-    classes = list(dict.fromkeys(pairs))
-    numbers = {pair: number for number, pair in enumerate(classes)}
-    labels = np.array([numbers[pair] for pair in pairs], dtype=np.int64)
-    return finish(
-        stage, _manifest(stage, name, kind, classes, labels, source, request, skipped), labels
-    )
-
-
-def _prepare_embeddings(
-    stage: Path, name: str, source: Path, options: Options, request: dict[str, object]
-) -> Manifest:
+def _write_embeddings(stage: Path, source: Path, options: Options) -> Content:
     data = read_embeddings(source, options.split, options.seed)
-    order = {split: i for i, split in enumerate(SPLITS)}
     by_name = sorted(
-        set(data.labels.tolist()), key=lambda c: (order[data.class_split[c]], data.class_names[c])
+        set(data.labels.tolist()),
+        key=lambda c: (SPLITS.index(data.class_split[c]), data.class_names[c]),
     )
     rank = np.full(len(data.class_names), -1)
     rank[by_name] = np.arange(len(by_name))
@@ -181,43 +195,7 @@ def _prepare_embeddings(
     rows = np.argsort(labels, kind="stable")
     np.save(stage / ITEMS, data.items[rows])
     classes = [(data.class_names[c], data.class_split[c]) for c in by_name]
-    manifest = _manifest(stage, name, "embeddings", classes, labels[rows], source, request, [])
-    return finish(stage, manifest, labels[rows])
-
-
-def _manifest(
-    stage: Path,
-    name: str,
-    kind: str,
-    classes: list[tuple[str, str]],
-    labels: np.ndarray,
-    source: Path,
-    request: dict[str, object],
-    skipped: list[str],
-) -> Manifest:
-    from varscale import __version__
-
-    return Manifest(
-        name=name,
-        kind=kind,
-        shape=list(np.load(stage / ITEMS, mmap_mode="r").shape),
-        class_names=[class_name for class_name, _ in classes],
-        class_split=[split for _, split in classes],
-        class_counts=np.bincount(labels, minlength=len(classes)).tolist(),
-        source=str(source.resolve()),
-        options=request,
-        skipped=skipped,
-        version=__version__,
-    )
-
-
-def _same(root: Path, name: str, source: Path, request: dict[str, object]) -> Manifest | None:
-    """What is there, if the same request made it and it is whole."""
-    try:
-        there = check_quickly(root, name)
-    except ValueError:
-        return None
-    return there if (there.source, there.options) == (str(source.resolve()), request) else None
+    return Content("embeddings", classes, labels[rows], [])
 
 
 @contextmanager

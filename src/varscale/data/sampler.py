@@ -121,11 +121,9 @@ class EpisodeSampler:
         bounds = n_classes - np.arange(way, dtype=np.uint64)
         classes = distinct(integers(self.seed, f"{self.stream}/classes", index, bounds))
         sizes = self._sizes[classes]  # (task, way)
-        if self.queries == "balanced":
-            shots, per_class = self.shots, self.shots + self.n_query
-        else:
-            shots, per_class = self.shots, self.shots
-        most = int(per_class.max())
+        balanced = self.queries == "balanced"
+        shots, ends = self.shots, self.shots + self.n_query * balanced
+        most = int(ends.max())
         # One row per task and class, as many draws as the class that needs most.
         bounds = sizes.reshape(n_tasks, way, 1) - np.arange(most, dtype=np.uint64)
         bounds = np.maximum(bounds.astype(np.int64), 1).astype(np.uint64)  # beyond need: unused
@@ -135,18 +133,21 @@ class EpisodeSampler:
         places = distinct(draws.reshape(n_tasks * way, most)).reshape(n_tasks, way, most)
         first = self._first[classes]
 
-        support = [places[:, k, : shots[k]] + first[:, k, None] for k in range(way)]
-        labels = np.repeat(np.arange(way), shots)
-        if self.queries == "balanced":
-            query = [places[:, k, shots[k] : per_class[k]] + first[:, k, None] for k in range(way)]
-            queries = np.concatenate(query, axis=1)
+        def rows(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+            """The drawn places from start to stop of each class, as rows of its own."""
+            picked = [places[:, k, starts[k] : stops[k]] + first[:, k, None] for k in range(way)]
+            return np.concatenate(picked, axis=1)
+
+        supports = rows(np.zeros_like(shots), shots)
+        support_labels = np.broadcast_to(np.repeat(np.arange(way), shots), supports.shape)
+        if balanced:
+            queries = rows(shots, ends)
             query_labels = np.broadcast_to(np.repeat(np.arange(way), self.n_query), queries.shape)
         else:
             queries, query_labels = self._random_queries(index, places, sizes, first)
-        supports = np.concatenate(support, axis=1)
         return (
             self._rows[supports],
-            np.broadcast_to(labels, supports.shape),
+            support_labels,
             self._rows[queries],
             query_labels,
             self.class_ids[classes].astype(np.int64),
