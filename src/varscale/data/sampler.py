@@ -126,7 +126,6 @@ class EpisodeSampler:
         most = int(ends.max())
         # One row per task and class, as many draws as the class that needs most.
         bounds = sizes.reshape(n_tasks, way, 1) - np.arange(most, dtype=np.uint64)
-        bounds = np.maximum(bounds.astype(np.int64), 1).astype(np.uint64)  # beyond need: unused
         draws = integers(
             self.seed, f"{self.stream}/items", index, bounds.reshape(n_tasks, way * most)
         )
