@@ -88,6 +88,37 @@ def test_embeddings_cannot_be_shown(tmp_path, capsys):
     assert run("data", "prepare", "mine", tmp_path / "e.npz", "--seed", "1") == 0
 
 
+def test_a_damaged_dataset_does_not_hide_the_others(tmp_path, capsys):
+    for name in ("one", "two"):
+        run("data", "prepare", name, forms.csv_zip(tmp_path / name), "--size", "8")
+    manifest = tmp_path / "home" / "data" / "one" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"name": "one"', '"name": "zzz"'))
+    capsys.readouterr()
+    assert run("data", "list", "--json") == 0
+    captured = capsys.readouterr()
+    assert list(json.loads(captured.out)) == ["two"]
+    assert "one/manifest.json is damaged" in captured.err
+    manifest.write_text('{"format": 99}')
+    assert run("data", "check", "one") == 2
+    assert "another version wrote it, in format 99" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("VARSCALE_HOME", str(tmp_path / "file"))
+    assert run("data", "prepare", "mini", forms.csv_zip(tmp_path / "s")) == 1
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_one_line(tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("varscale.cli.data.prepare", interrupt)
+    assert run("data", "prepare", "mini", forms.csv_zip(tmp_path / "s")) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
 def test_unwritable_sheet(tmp_path, capsys):
     run("data", "prepare", "mini", forms.csv_zip(tmp_path / "s"), "--format", "miniimagenet")
     assert run("data", "show", "mini", "--out", tmp_path / "no" / "folder.png") == 2

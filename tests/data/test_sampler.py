@@ -144,7 +144,7 @@ def test_random_queries_follow_the_pool():
             {"n_shot": 5, "n_query": 15},
             r"needs 20 items per class; class 1 has 12. Lower n_query to 7",
         ),
-        ({"n_shot": 12, "n_query": 1}, "Lower n_shot below 12"),
+        ({"n_shot": 12, "n_query": 1}, "Lower n_shot and n_query, or leave"),
         ({"n_shot": 13, "queries": "random"}, "needs 13 items per class; class 1 has 12"),
         ({"n_shot": 1, "n_query": 50, "queries": "random"}, "Lower n_query to 43"),
         ({"labels": [[0, 1]]}, "one integer label per row"),

@@ -20,6 +20,7 @@ from varscale.data.readers.base import counts
 from varscale.data.readers.glyphs import font_folder
 from varscale.data.sheet import contact_sheet
 from varscale.data.store import Manifest, check, data_root, prepared, read_manifest
+from varscale.registry import unknown
 
 
 def parser() -> Parser:
@@ -48,7 +49,12 @@ def _list_parser() -> Parser:
 
 
 def _list(args: Namespace) -> None:
-    manifests = [read_manifest(data_root(), name) for name in prepared(data_root())]
+    manifests = []
+    for name in prepared(data_root()):
+        try:
+            manifests.append(read_manifest(data_root(), name))
+        except ValueError as error:
+            sys.stderr.write(f"{error}\n")
     if args.json:
         _print_json({m.name: _facts(m) for m in manifests})
         return
@@ -82,8 +88,8 @@ def _prepare_parser() -> Parser:
 def _prepare(args: Namespace) -> None:
     if args.source is None and args.name != "glyphs":
         raise ValueError(f"Expected a source to prepare {args.name!r} from, got none.")
-    if args.format is not None and args.format != "embeddings":
-        READERS[args.format]  # an unknown one is an error
+    if args.format not in (None, "embeddings", *READERS):
+        raise unknown("format", args.format, ("embeddings", *READERS))
     source = font_folder() if args.source is None else Path(args.source)
     options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
     there = None if args.force else already_prepared(args.name, source, options, form=args.format)

@@ -27,4 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"varscale {args.command}: {error}\n")
         return 2
+    except OSError as error:
+        sys.stderr.write(f"varscale {args.command}: {error.strerror}: {error.filename}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"varscale {args.command}: interrupted\n")
+        return 130
     return 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -43,7 +44,10 @@ class Dataset:
             from varscale.data.prepare import prepare
             from varscale.data.readers.glyphs import font_folder
 
-            prepare(name, font_folder(), root=root)
+            root.mkdir(parents=True, exist_ok=True)
+            with FileLock(root / ".glyphs.first"):  # one process draws, others wait for it
+                if name not in prepared(root):
+                    prepare(name, font_folder(), root=root)
         manifest = check_quickly(root, name)
         return cls(
             name,

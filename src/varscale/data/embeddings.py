@@ -8,6 +8,8 @@ import numpy as np
 
 from varscale.data.split import SPLITS, seeded_split
 
+OPTIONS = ("split", "seed")
+"""Which of the reader's options mean something to embeddings."""
 SUFFIXES = (".npz", ".npy", ".safetensors")
 _FEATURES = ("embeddings", "features", "X", "x", "data")
 _LABELS = ("labels", "label", "y", "targets")
@@ -52,6 +54,10 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
             f"Expected one label for each of {len(items)} features in {source}, got labels of "
             f"shape {labels.shape}."
         )
+    if not items.size:
+        raise ValueError(f"Expected features in {source}, got none: shape {items.shape}.")
+    with np.errstate(over="ignore"):
+        items = items.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
     if len(bad):
         raise ValueError(
@@ -61,21 +67,27 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
     names, numbers = _named(labels, arrays.get("class_names"), source)
     given = arrays.get("class_split")
     if given is not None and split is None:
-        if len(given) != len(names) or not set(map(str, given)) <= set(SPLITS):
+        homes = _strings(given, "class_split", source)
+        if len(homes) != len(names) or not set(homes) <= set(SPLITS):
             raise ValueError(
                 f"Expected class_split in {source} to give train, val or test for each of "
-                f"{len(names)} classes, got {len(given)}: {sorted(set(map(str, given)))}."
+                f"{len(names)} classes, got {len(homes)}: {sorted(set(homes))}."
             )
-        homes = [str(home) for home in given]
     else:
         homes = list(seeded_split(names, split or "64/16/20", seed).values())
-    return Embeddings(items.astype(np.float32), numbers, names, homes)
+    return Embeddings(items, numbers, names, homes)
 
 
 def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
     """Class names, and the number of each label among them."""
+    if labels.dtype.kind not in "iuSU":
+        raise ValueError(
+            f"Expected whole numbers or strings as labels in {source}, got {labels.dtype}."
+        )
     if given is not None:
-        names = [str(name) for name in given]
+        names = _strings(given, "class_names", source)
+        if len(set(names)) != len(names):
+            raise ValueError(f"Expected distinct class_names in {source}.")
         if not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(f"Expected whole numbers as labels beside class_names in {source}.")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
@@ -85,7 +97,13 @@ def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.
             )
         return names, labels.astype(np.int64)
     values, numbers = np.unique(labels, return_inverse=True)
-    return [str(value) for value in values], numbers.astype(np.int64)
+    return _strings(values, "labels", source), numbers.astype(np.int64)
+
+
+def _strings(values: Any, what: str, source: Path) -> list[str]:
+    if np.ndim(values) != 1:
+        raise ValueError(f"Expected {what} as a list in {source}, got shape {np.shape(values)}.")
+    return [v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
 
 def _arrays(source: Path) -> dict[str, np.ndarray]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What Pillow may take a file for, whatever its name says."""
 MAX_PIXELS = 60_000_000
 """An image that says it is larger is taken for a decompression bomb."""
 
@@ -47,12 +49,12 @@ def decode(
     """
     try:
         content = record.load()
-        image = Image.open(io.BytesIO(content)) if isinstance(content, bytes) else _pixels(content)
+        image = _opened(content) if isinstance(content, bytes) else _pixels(content)
         if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"{image.width} x {image.height} pixels, over {MAX_PIXELS:,}")
         image = ImageOps.exif_transpose(image)
         image = _plain(image, "L" if grey else "RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise what they like on broken files
         raise ValueError(f"{record.where} cannot be read: {error}.") from error
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
@@ -65,12 +67,20 @@ def decode(
     return 255 - pixels if invert else pixels
 
 
+def _opened(content: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise ValueError(f"it is none of {', '.join(FORMATS)}") from None
+
+
 def _plain(image: Image.Image, mode: str) -> Image.Image:
     """Grey or RGB with 8 bits; 16-bit images are scaled, transparency is laid on white."""
-    if image.mode in ("I;16", "I;16B", "I;16L", "I", "F"):
-        values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if values.max(initial=0) > 255 else 255.0
-        image = Image.fromarray((values.clip(0, top) * (255 / top)).round().astype(np.uint8))
+    if image.mode.startswith("I") or image.mode == "F":
+        values, top = np.asarray(image, dtype=np.float64), 1.0 if image.mode == "F" else 65535.0
+        if not (values.min() >= 0 and values.max() <= top):  # NaN fails too
+            raise ValueError(f"values outside 0..{top:g}; convert it to 8 bits first")
+        image = Image.fromarray((values * (255 / top)).round().astype(np.uint8))
     elif "A" in image.mode or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -79,6 +89,6 @@ def _plain(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _pixels(array: np.ndarray) -> Image.Image:
-    if array.dtype != np.uint8:
-        raise ValueError(f"expected uint8 pixels, got {array.dtype}")
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or not array.size:
+        raise ValueError(f"expected uint8 pixels, got {array.dtype} of shape {array.shape}")
     return Image.fromarray(array)

@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
-from varscale.data.embeddings import SUFFIXES, read_embeddings
+from varscale.data.embeddings import OPTIONS, SUFFIXES, read_embeddings
 from varscale.data.images import decode
 from varscale.data.readers import READERS, Options, Reader
 from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS
 from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, staged
+from varscale.data.tree import open_tree, walk
 
 Progress = Callable[[int, int], None]
 """Called with the number of items done and the number of all."""
@@ -63,6 +64,10 @@ def prepare(
     if options.size is not None and not 1 <= options.size <= 1024:
         raise ValueError(f"Expected an image size from 1 to 1024, got {options.size}.")
     form = form or detect(name, source)
+    _check_options(options, form)
+    there = (root / name).resolve()
+    if there == source.resolve() or there in source.resolve().parents:
+        raise ValueError(f"The source {source} lies in the place of the dataset. Move it away.")
     request = _request(source, options, form)
     with staged(root, name) as stage, _full_disk_in_words(root):
         if form == "embeddings":
@@ -109,25 +114,46 @@ def _request(source: Path, options: Options, form: str) -> dict[str, object]:
 
 def fingerprint(source: Path) -> str:
     """Hash of the names, sizes and times of change of all files of a source."""
-    files = sorted(source.rglob("*")) if source.is_dir() else [source] * source.is_file()
+    source = source.resolve()
+    beside = [source.with_name("labels.npy")] if source.suffix == ".npy" else []
+    files = sorted(walk(source)) if source.is_dir() else [source, *beside]
     digest = hashlib.sha256()
     for path in files:
-        state = path.stat()
-        digest.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        state = path.stat() if path.is_file() else None
+        stamp = (state.st_size, state.st_mtime_ns) if state else None
+        digest.update(os.fsencode(path) + f"\0{stamp}\n".encode())
     return digest.hexdigest()
+
+
+def _check_options(options: Options, form: str) -> None:
+    """Refuse an option that means nothing to the format."""
+    known = OPTIONS if form == "embeddings" else READERS[form].options
+    for option in fields(Options):
+        if option.name not in known and getattr(options, option.name) != option.default:
+            raise ValueError(
+                f"The option {option.name!r} means nothing to the format {form!r}, which takes "
+                f"{', '.join(known)}. Leave it out."
+            )
 
 
 def detect(name: str, source: Path) -> str:
     """The format of a source: by the dataset's name, else by what the source is."""
     if name in READERS and name != "folder":
         return name
-    return "embeddings" if source.suffix in SUFFIXES else "folder"
+    if source.suffix in SUFFIXES:
+        return "embeddings"
+    listed = open_tree(source).find("train.csv", "mini-imagenet-cache-train.pkl")
+    return "miniimagenet" if listed else "folder"
 
 
 def _write_images(
     stage: Path, source: Path, reader: Reader, options: Options, progress: Progress
 ) -> Content:
-    records = reader.records(reader.open(source), options)
+    tree = reader.open(source)
+    try:
+        records = reader.records(tree, options)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"{source} is not as its format has it: {error!r}.") from error
     check_classes(records, str(source))
     # The order depends on names alone, not on how the source was packed.
     records.sort(key=lambda r: (SPLITS.index(r.split), r.class_name, r.key))

@@ -1,5 +1,6 @@
 """Episodes as a pure function of (seed, stream, index, labels)."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -88,7 +89,9 @@ class EpisodeSampler:
             )
         if queries not in get_args(Queries):
             raise unknown("queries", queries, get_args(Queries))
-        shots = [n_shot] * n_way if isinstance(n_shot, int) else list(n_shot)
+        n_way, n_query, seed = map(operator.index, (n_way, n_query, seed))
+        each = n_shot if isinstance(n_shot, Sequence) else [n_shot] * n_way
+        shots = [operator.index(shot) for shot in each]
         if n_way < 2:
             raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
         if len(shots) != n_way or min(shots) < 1:
@@ -103,6 +106,8 @@ class EpisodeSampler:
         self._sizes = counts.astype(np.uint64)
         self._first = np.concatenate([[0], np.cumsum(counts)[:-1]])
         self._check_feasible()
+
+    __iter__ = None  # it has no end
 
     def __getitem__(self, index: int) -> EpisodeRows:
         """Episode number `index`, as a batch of one."""
@@ -175,15 +180,16 @@ class EpisodeSampler:
     def _check_feasible(self) -> None:
         n_classes = len(self._sizes)
         if n_classes < self.n_way:
+            remedy = f"Lower n_way to {n_classes}." if n_classes > 1 else "Add classes."
             raise ValueError(
                 f"Expected at least {self.n_way} classes for {self.n_way}-way tasks, got "
-                f"{n_classes}. Lower n_way to {n_classes}."
+                f"{n_classes}. {remedy}"
             )
         smallest = int(self._sizes.argmin())
         size, shot = int(self._sizes[smallest]), int(self.shots.max())
         if self.queries == "balanced":
             need, what = shot + self.n_query, f" with {self.n_query} queries"
-            remedy = f"n_query to {size - shot}" if size > shot else f"n_shot below {size}"
+            remedy = f"n_query to {size - shot}" if size > shot else "n_shot and n_query"
         else:
             need, what, remedy = shot, "", f"n_shot to {size}"
         if size < need:

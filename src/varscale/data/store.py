@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ def prepared(root: Path) -> list[str]:
 
 def read_manifest(root: Path, name: str) -> Manifest:
     """The manifest of a prepared dataset."""
+    check_name(name)
     path = root / name / MANIFEST
     if not path.is_file():
         known = prepared(root)
@@ -89,12 +91,15 @@ def read_manifest(root: Path, name: str) -> Manifest:
         )
     try:
         content = json.loads(path.read_text())
+        if content["format"] != FORMAT:
+            raise _damaged(path, f"another version wrote it, in format {content['format']}")
         manifest = Manifest(**content)
-        intact = manifest.format == FORMAT and manifest.content_hash() == manifest.hash
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, str(error)) from error
-    if not intact:
-        raise _damaged(path, "its hash differs, or another version wrote it")
+        states = [{"sha256", "size", "mtime_ns"} <= set(f) for f in manifest.files.values()]
+        intact = all(states) and manifest.content_hash() == manifest.hash
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise _damaged(path, f"it lacks {error}") from error
+    if not intact or manifest.name != name:
+        raise _damaged(path, "it is not as it was written")
     return manifest
 
 
@@ -129,8 +134,7 @@ def staged(root: Path, name: str) -> Iterator[Path]:
     A lock lets one process at a time prepare a name. What an interrupted one left is cleared away;
     what was there before stays until the new one is complete.
     """
-    if not name or name.startswith(".") or "/" in name or "\\" in name:
-        raise ValueError(f"Expected a name without slashes or a leading dot, got {name!r}.")
+    check_name(name)
     root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / f".{name}.lock"):
         stage, old = root / f".{name}.new", root / f".{name}.old"
@@ -138,6 +142,12 @@ def staged(root: Path, name: str) -> Iterator[Path]:
             old.rename(root / name)
         for left in (stage, old):
             shutil.rmtree(left, ignore_errors=True)
+        there = root / name
+        if there.is_symlink() or (there.exists() and not (there / MANIFEST).is_file()):
+            raise ValueError(
+                f"{there} is there and is no prepared dataset, so it is not replaced. Move it "
+                "away, or choose another name."
+            )
         stage.mkdir()
         try:
             yield stage
@@ -148,6 +158,14 @@ def staged(root: Path, name: str) -> Iterator[Path]:
         finally:
             shutil.rmtree(stage, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
+
+
+def check_name(name: str) -> None:
+    """Refuse names that are no plain file names."""
+    if not re.fullmatch(r"(?!\.)[\w.-]{1,100}", name):
+        raise ValueError(
+            f"Expected a dataset's name of letters, digits, '_', '-' and '.', got {name!r}."
+        )
 
 
 def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:

@@ -1,10 +1,12 @@
 """Files to read data from: a folder or an archive, behind one face. Nothing is ever extracted."""
 
 import gzip
+import os
 import tarfile
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 MAX_MEMBER = 2**31
@@ -37,7 +39,7 @@ class Folder(Tree):
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.path = path
-        files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+        files = (p.relative_to(path) for p in walk(path))
         self.files = sorted(p.as_posix() for p in files if not _hidden(p.parts))
 
     def read(self, path: str) -> bytes:
@@ -56,15 +58,16 @@ class Zip(Tree):
             raise ValueError(f"{path} is no readable zip: {error}. Copy it again.") from error
         for info in self._zip.infolist():
             _check_member(self.name, info.filename, info.file_size)
-        members = (m for m in self._zip.namelist() if not m.endswith("/"))
+        members = [m for m in self._zip.namelist() if not m.endswith("/")]
         self.files = sorted(m for m in members if not _hidden(PurePosixPath(m).parts))
+        _check_distinct(self.files, self.name)
 
     def read(self, path: str) -> bytes:
         """Content of a member."""
         try:
             return self._zip.read(path)
-        except (zipfile.BadZipFile, EOFError) as error:
-            raise ValueError(f"{self.name}: {path} is damaged: {error}.") from error
+        except Exception as error:  # damage, passwords and exotic compression all differ
+            raise ValueError(f"{path} in {self.name} cannot be read: {error}.") from error
 
 
 class Tar(Tree):
@@ -95,7 +98,8 @@ class Union(Tree):
     def __init__(self, trees: list[Tree]) -> None:
         self.name = " and ".join(tree.name for tree in trees)
         self._owner = {path: tree for tree in trees for path in tree.files}
-        self.files = sorted(self._owner)
+        self.files = sorted(path for tree in trees for path in tree.files)
+        _check_distinct(self.files, self.name)
 
     def read(self, path: str) -> bytes:
         """Content of a file."""
@@ -107,7 +111,7 @@ def open_tree(source: Path) -> Tree:
     if not source.exists():
         raise ValueError(f"Expected a folder, archive or file at {source}, got nothing there.")
     if source.is_dir():
-        zips = sorted(source.glob("*.zip"))
+        zips = sorted(path for path in source.glob("*.zip") if path.is_file())
         folder = Folder(source)
         return Union([folder, *map(Zip, zips)]) if zips else folder
     if source.suffix in (".zip", ".npz"):  # an npz is a zip of arrays
@@ -115,6 +119,28 @@ def open_tree(source: Path) -> Tree:
     if source.name.endswith((".tar", ".tar.gz", ".tgz")):
         return Tar(source)
     raise ValueError(f"Expected a folder, a .zip or a .tar.gz, got {source}.")
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """All files below a folder, links followed, each folder once; an unreadable one is an error."""
+    seen = set()
+
+    def refuse(error: OSError) -> None:
+        raise ValueError(f"The folder {error.filename} cannot be read: {error.strerror}.")
+
+    for path, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        real = os.path.realpath(path)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (found for name in files if (found := Path(path) / name).is_file())
+
+
+def _check_distinct(files: list[str], name: str) -> None:
+    for one, other in pairwise(files):
+        if one == other:
+            raise ValueError(f"Expected every file once in {name}, got {one} twice.")
 
 
 def _hidden(parts: tuple[str, ...]) -> bool:

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from varscale.data.images import SUFFIXES, Record
 from varscale.data.split import SPLITS, seeded_split
@@ -48,11 +50,13 @@ class Reader(ABC):
         size: Usual height and width.
         grey: Whether its images have one channel.
         invert: Whether black and white are swapped, so that ink is bright.
+        options: Which of the `Options` mean something to it.
     """
 
     size: ClassVar[int] = 84
     grey: ClassVar[bool] = False
     invert: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ("size", "grey", "skip_bad")
 
     @abstractmethod
     def records(self, tree: Tree, options: Options) -> list[Record]:
@@ -76,13 +80,20 @@ def file_record(tree: Tree, path: str, class_name: str, split: str, where: str =
 
 def split_folders(tree: Tree) -> list[Record]:
     """Class folders under train, val and test folders; empty when there are none."""
-    records = []
+    records, others = [], []
     for path in image_paths(tree):
         above = list(parents(path))  # nearest first
-        for class_name, folder in pairwise(above):
-            if folder.lower() in _ALIASES:
-                records.append(file_record(tree, path, class_name, _ALIASES[folder.lower()]))
-                break
+        found = [(name, home) for name, home in pairwise(above) if home.lower() in _ALIASES]
+        if found:
+            class_name, folder = found[0]
+            records.append(file_record(tree, path, class_name, _ALIASES[folder.lower()]))
+        else:
+            others.append(path)
+    if records and others:
+        raise ValueError(
+            f"Expected all images of {tree.name} in class folders under train, val and test, or "
+            f"none, got {others[0]} outside. Move it, or rename the folder that looks like a split."
+        )
     return records
 
 
@@ -96,11 +107,28 @@ def class_folders(tree: Tree, options: Options) -> list[Record]:
             f"as {loose[0]}. Move them into folders named after their classes."
         )
     classes = [PurePosixPath(path).parent.as_posix() for path in paths]
+    inside = [name for name in classes if PurePosixPath(name).name.lower() in _ALIASES]
+    if inside:
+        raise ValueError(
+            f"Expected class folders in {tree.name}, got {inside[0]!r}: few-shot splits are by "
+            "class, so a split goes above the classes, not into them."
+        )
     split = seeded_split(sorted(set(classes)), options.split or "64/16/20", options.seed)
     return [
         file_record(tree, path, class_name, split[class_name])
         for path, class_name in zip(paths, classes, strict=True)
     ]
+
+
+def check_images(images: Any, labels: Sized, where: str) -> None:
+    """Refuse arrays that are no images, or not as many as their labels."""
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim not in (3, 4):
+        got = f"{getattr(images, 'dtype', type(images).__name__)}"
+        raise ValueError(f"Expected images as a uint8 array in {where}, got {got}.")
+    if len(images) != len(labels):
+        raise ValueError(
+            f"Expected one label for each of {len(images)} images in {where}, got {len(labels)}."
+        )
 
 
 def check_classes(records: Sequence[Record], source: str) -> None:

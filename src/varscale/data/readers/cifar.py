@@ -53,7 +53,9 @@ class CIFAR100(Reader):
             )
         where = f"{paths[0]} in {tree.name}"
         content = read_pickle(tree.read(paths[0]), where, encoding="bytes")
-        wanted = [b"fine_label_names"] if name == "meta" else [b"data", b"fine_labels"]
+        wanted = (
+            [b"fine_label_names"] if name == "meta" else [b"data", b"fine_labels", b"coarse_labels"]
+        )
         if not isinstance(content, dict) or any(key not in content for key in wanted):
             raise ValueError(f"{where} lacks {wanted}; is it CIFAR-100's python version?")
         return content

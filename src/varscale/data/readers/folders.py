@@ -19,9 +19,14 @@ from varscale.data.tree import Tree
 class ClassFolders(Reader):
     """Any folder of class folders, with or without train, val and test folders above them."""
 
+    options = (*Reader.options, "split", "seed")
+
     def records(self, tree: Tree, options: Options) -> list[Record]:
         """Images by folder; a seed splits the classes when no folder does."""
-        return split_folders(tree) or class_folders(tree, options)
+        records = split_folders(tree)
+        if records and options.split is not None:
+            raise ValueError(f"{tree.name} has its split in folders; leave out --split.")
+        return records or class_folders(tree, options)
 
 
 @READERS.register("tieredimagenet")

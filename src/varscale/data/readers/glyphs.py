@@ -43,9 +43,12 @@ class Glyphs(Reader):
 
     size = 28
     grey = True
+    options = (*Reader.options, "seed")
 
     def open(self, source: Path) -> Tree:
         """The fonts."""
+        if not (source / "DejaVuSans.ttf").is_file():
+            raise ValueError("The glyphs are drawn, not read: leave out the source.")
         return Folder(source)
 
     def records(self, tree: Tree, options: Options) -> list[Record]:
@@ -77,7 +80,7 @@ def _letters(tree: Tree) -> dict[str, tuple[str, ...]]:
     """Letters that several faces have and that look like no other, with those faces."""
     from matplotlib.ft2font import FT2Font
 
-    paths = sorted(p for p in tree.find(*tree.files) if p.startswith(_FACES) and "Display" not in p)
+    paths = sorted(p for p in tree.files if p.startswith(_FACES) and "Display" not in p)
     charmaps = {path: set(FT2Font(str(font_folder() / path)).get_charmap()) for path in paths}
     letters: dict[str, tuple[str, ...]] = {}
     seen: set[bytes] = set()

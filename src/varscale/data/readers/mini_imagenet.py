@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,6 +15,7 @@ from varscale.data.readers.base import (
     READERS,
     Options,
     Reader,
+    check_images,
     file_record,
     image_paths,
     split_folders,
@@ -45,41 +47,59 @@ class MiniImageNet(Reader):
 
 
 def _listed(tree: Tree) -> list[Record]:
-    """Images named in csv files, found by class folder and name, or by name alone."""
-    by_name: dict[str, str] = {}
+    """Images named in csv files, found in the folder of their class or in one for all."""
+    rows = [row for split in SPLITS for row in _rows(tree, split)]
+    labels = {label for _, label, _, _ in rows}
     by_folder: dict[tuple[str, str], str] = {}
+    flat: dict[str, list[str]] = {}
     for path in image_paths(tree):
         *_, folder, name = ("", *PurePosixPath(path).parts)
-        by_name[name] = path
-        by_folder[folder, name] = path
-    records = []
-    for split in SPLITS:
-        paths = tree.find(f"{split}.csv")
-        if len(paths) != 1:
+        if folder in labels:
+            by_folder[folder, name] = path
+        else:
+            flat.setdefault(name, []).append(path)
+    records: list[Record] = []
+    listed: dict[str, str] = {}
+    for split, label, name, where in rows:
+        found = [by_folder[label, name]] if (label, name) in by_folder else flat.get(name, [])
+        if len(found) != 1:
             raise ValueError(
-                f"Expected one {split}.csv in {tree.name}, got {len(paths)}. "
-                "The three csv files of the split belong beside the images."
+                f"{name} of {where} is {'not' if not found else 'more than once'} among the images "
+                f"of {tree.name}. Copy the missing images, or take the line out."
             )
-        rows = csv.reader(io.StringIO(tree.read(paths[0]).decode("utf-8-sig")))
-        header = [cell.strip() for cell in next(rows, [])]
+        if found[0] in listed:
+            raise ValueError(f"{name} is listed twice, in {listed[found[0]]} and in {where}.")
+        listed[found[0]] = where
+        records.append(file_record(tree, found[0], label, split, where))
+    return records
+
+
+def _rows(tree: Tree, split: str) -> Iterator[tuple[str, str, str, str]]:
+    """(split, label, file name, where) of each line of a csv file."""
+    paths = tree.find(f"{split}.csv")
+    if len(paths) != 1:
+        raise ValueError(
+            f"Expected one {split}.csv in {tree.name}, got {len(paths)}. "
+            "The three csv files of the split belong beside the images."
+        )
+    try:
+        reader = csv.reader(io.StringIO(tree.read(paths[0]).decode("utf-8-sig")))
+        header = [cell.strip() for cell in next(reader, [])]
         if header != ["filename", "label"]:
             raise ValueError(
                 f"Expected the header 'filename,label' in line 1 of {paths[0]} in {tree.name}, "
                 f"got {','.join(header)!r}."
             )
-        for line, row in enumerate(rows, start=2):
-            where = f"line {line} of {paths[0]}"
-            if len(row) != 2:
-                raise ValueError(f"Expected a file name and a label in {where}, got {row}.")
-            name, label = row
-            found = by_folder.get((label, name)) or by_name.get(name)
-            if found is None:
-                raise ValueError(
-                    f"{name} of {where} is not among the images of {tree.name}. "
-                    "Copy the missing images, or take the line out."
-                )
-            records.append(file_record(tree, found, label, split, where))
-    return records
+        for row in reader:
+            where = f"line {reader.line_num} of {paths[0]}"
+            cells = [cell.strip() for cell in row]
+            if len(cells) != 2 or not all(cells):
+                if any(cells):
+                    raise ValueError(f"Expected a file name and a label in {where}, got {row}.")
+                continue
+            yield split, cells[1], cells[0], where
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{paths[0]} in {tree.name} is no readable csv: {error}.") from error
 
 
 def _pickled(tree: Tree, pattern: str, read: Any) -> list[Record]:
@@ -93,13 +113,16 @@ def _pickled(tree: Tree, pattern: str, read: Any) -> list[Record]:
         content = read_pickle(tree.read(paths[0]), where)
         try:
             pixels, rows = read(content)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{where} lacks what such a file has: {error}.") from error
-        for class_name, members in rows.items():
-            for row in members:
-                load = partial(pixels.__getitem__, int(row))
-                name = f"image {row} of {where}"
-                records.append(Record(str(class_name), split, name, load, f"{row:08d}"))
+            listed = [(str(name), int(row)) for name, own in rows.items() for row in own]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{where} lacks what such a file has: {error!r}.") from error
+        check_images(pixels, listed, where)
+        if sorted(row for _, row in listed) != list(range(len(pixels))):
+            raise ValueError(f"Expected every image of {where} in one class.")
+        for class_name, row in listed:
+            load = partial(pixels.__getitem__, row)
+            name = f"image {row} of {where}"
+            records.append(Record(class_name, split, name, load, f"{row:08d}"))
     return records
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from varscale.data.images import Record
-from varscale.data.readers.base import READERS, Options, Reader, file_record, image_paths
+from varscale.data.readers.base import (
+    READERS,
+    Options,
+    Reader,
+    check_images,
+    file_record,
+    image_paths,
+)
 from varscale.data.tree import Tree
 from varscale.registry import unknown
 
@@ -32,6 +39,7 @@ class Omniglot(Reader):
     size = 28
     grey = True
     invert = True
+    options = (*Reader.options, "split", "rotations")
 
     def records(self, tree: Tree, options: Options) -> list[Record]:
         """All drawings, with their quarter turns when asked for."""
@@ -62,6 +70,9 @@ def _from_files(tree: Tree, split: str) -> list[Record]:
 
 def _from_arrays(tree: Tree, split: str) -> list[Record]:
     images, labels, names = (_array(tree, key) for key in ("images", "labels", "class_names"))
+    check_images(images, labels, tree.name)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        raise ValueError(f"Expected labels in 0..{len(names) - 1} in {tree.name}.")
     lakes = _array(tree, "class_lake_set") if split == "lake" else [""] * len(names)
     homes = [_split(split, str(name), str(lake)) for name, lake in zip(names, lakes, strict=True)]
     return [
