@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 LAYERS = [
-    ["labels", "random", "registry"],
+    ["alignment", "labels", "random", "registry"],
     ["functional", "episode"],
     ["scalers", "hosts", "backbones", "data"],
     ["objective", "presets", "metric_learning"],

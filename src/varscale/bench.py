@@ -37,7 +37,7 @@ class Ratio:
         return self.value >= self.target if self.at_least else self.value <= self.target
 
 
-def run(repeats: int = 50) -> list[Ratio]:
+def run(repeats: int = 15) -> list[Ratio]:
     """Measure every ratio.
 
     Args:
@@ -66,7 +66,7 @@ def head_dsvs(repeats: int) -> list[Ratio]:
         logits = -0.5 * (alpha * difference.square()).sum(-1)
         torch.autograd.grad(logits, leaves, upstream)
 
-    slow, fast = interleaved(broadcast, ours, repeats=repeats, calls=50)
+    slow, fast = interleaved(broadcast, ours, repeats=repeats, calls=200)
     return [
         Ratio(
             "head_speedup_dsvs",

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from varscale.alignment import aligned, product, promote
 from varscale.labels import class_counts, class_row
 
 EPS = 1e-12
@@ -45,7 +46,7 @@ def prototypes(
             f"Expected one label per support, shape {tuple(support.shape[:-1])}, "
             f"got {tuple(labels.shape)}."
         )
-    (support,) = _promote(support)
+    (support,) = promote(support)
     count = class_counts(labels, n_way)
     *task, _, dim = support.shape
     total = support.new_zeros(count.numel(), dim)
@@ -62,7 +63,7 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
         [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    (x,) = _promote(x)
+    (x,) = promote(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
     return torch.div(x, norm.where(norm > EPS, torch.inf))
 
@@ -97,8 +98,8 @@ def euclidean_logits(
 
     The query's own term is the same for every class, so the softmax and all its gradients are
     those of $-\kappa d$; leaving it out saves every pass over (query, dim) but the product itself.
-    The origin is put at the mean of the references, which shifts a query's logits by another
-    constant. `squared_euclidean` has the distance whole.
+    In float32 embeddings should be near the origin, as unit vectors are; `centred` brings others
+    there. `squared_euclidean` has the distance whole.
 
     Args:
         query: Embedded queries.
@@ -107,13 +108,10 @@ def euclidean_logits(
         kappa: 1/2 as in the released code (on unit vectors the logits then equal the cosine's up
             to a constant), 1 as in the paper's text and for the unscaled prototypical network.
     """
-    query, reference, alpha = _aligned(query, reference, alpha)
-    # Distances do not change with the origin. With it among the references the large common part
-    # of uncentred embeddings (a ReLU's, say) cancels here, not in the rounding of the product.
-    origin = reference.detach().mean(-2, keepdim=True)
-    weighted = alpha * (reference - origin)  # (*task, way, dim)
-    own = (weighted * (reference + origin)).sum(-1).unsqueeze(-2)  # (*task, 1, way)
-    logits = torch.sub(_product(query, weighted), own, alpha=0.5)
+    query, reference, alpha = aligned(query, reference, alpha)
+    weighted = alpha * reference  # (*task, way, dim)
+    own = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
+    logits = torch.sub(product(query, weighted), own, alpha=0.5)
     return logits if kappa == 0.5 else 2 * kappa * logits
 
 
@@ -123,8 +121,8 @@ def dot_logits(
     alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
 ) -> Float[Tensor, "*task query way"]:
     r"""Scaled inner product (M5): $\ell_{jk} = \sum_m \alpha_m q_{jm} c_{km}$."""
-    query, reference, alpha = _aligned(query, reference, alpha)
-    return _product(query, alpha * reference)
+    query, reference, alpha = aligned(query, reference, alpha)
+    return product(query, alpha * reference)
 
 
 def cosine_logits(
@@ -145,13 +143,12 @@ def squared_euclidean(
     alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
 ) -> Float[Tensor, "*task query way"]:
     r"""The weighted distance itself (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
-    query, reference, alpha = _aligned(query, reference, alpha)
-    origin = reference.detach().mean(-2, keepdim=True)  # see euclidean_logits
-    query, reference = query - origin, reference - origin
+    query, reference, alpha = aligned(query, reference, alpha)
+    query, reference = centred(query, reference)
     weighted = alpha * reference  # (*task, way, dim)
     query_term = (alpha * query.square()).sum(-1).unsqueeze(-1)  # (*task, query, 1)
     reference_term = (weighted * reference).sum(-1).unsqueeze(-2)  # (*task, 1, way)
-    return query_term + reference_term - 2 * _product(query, weighted)
+    return query_term + reference_term - 2 * product(query, weighted)
 
 
 def norm_logits(
@@ -164,10 +161,22 @@ def norm_logits(
     Here the scale multiplies coordinates, so that a constant vector equals a (positive) scalar.
     The gradient at distance zero is zero.
     """
-    query, reference, alpha = _aligned(query, reference, alpha)
+    query, reference, alpha = aligned(query, reference, alpha)
     square = squared_euclidean(query, reference, alpha.squeeze(-2).square())
     zero = square <= torch.finfo(square.dtype).tiny
     return -square.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
+
+
+def centred(
+    query: Float[Tensor, "*#task query dim"], reference: Float[Tensor, "*#task way dim"]
+) -> tuple[Float[Tensor, "*#task query dim"], Float[Tensor, "*#task way dim"]]:
+    """Both with the mean of the references as origin, which changes no distance.
+
+    What all embeddings have in common (a ReLU's are all positive) then cancels here, and not in
+    the rounding of a product.
+    """
+    origin = reference.detach().mean(-2, keepdim=True)
+    return query - origin, reference - origin
 
 
 def attention_logits(
@@ -183,7 +192,7 @@ def attention_logits(
     In log space throughout: at the published scale of 100 the plain sum underflows in float32.
     """
     class_counts(labels, n_way)
-    (similarity,) = _promote(similarity)
+    (similarity,) = promote(similarity)
     index = labels.long().unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
     shape = (*similarity.shape[:-1], n_way)
     peak = similarity.new_full(shape, -torch.inf)
@@ -202,7 +211,7 @@ def query_nll(
 
     $L = -\sum_j \log p_{j, y_j}, \quad p_{jk} = \operatorname{softmax}_k \ell_{jk}$
     """
-    (logits,) = _promote(logits)
+    (logits,) = promote(logits)
     labels = labels.long().expand(logits.shape[:-1])
     nll = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
     return nll.view(labels.shape).sum(-1)
@@ -223,7 +232,7 @@ def gaussian_kl(
         >>> round(gaussian_kl(torch.tensor(1.3).double(), torch.tensor(0.7), -0.5, 2.0).item(), 6)
         1.016072
     """
-    loc, scale = _promote(loc, scale)
+    loc, scale = promote(loc, scale)
     variance = (scale.square() + (loc - prior_loc).square()) / (2 * prior_scale**2)
     return math.log(prior_scale) - scale.log() + variance - 0.5
 
@@ -251,48 +260,5 @@ def log_predictive(
 
     $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
     """
-    (logits,) = _promote(logits)
+    (logits,) = promote(logits)
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
-
-
-# --- alignment ----------------------------------------------------------------------------------
-
-
-def _promote(*tensors: Tensor) -> list[Tensor]:
-    """Bring tensors to one dtype, float32 or wider."""
-    dtype = torch.float32
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return [tensor.to(dtype) for tensor in tensors]
-
-
-def _aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
-    """Check what is to be compared; return it in one dtype, alpha as (*task, 1, 1 or dim)."""
-    if not isinstance(alpha, Tensor) or alpha.ndim == 0:
-        alpha = torch.as_tensor(alpha, dtype=query.dtype, device=query.device).reshape(1)
-    if query.ndim < 2 or reference.ndim < 2 or query.shape[-1] != reference.shape[-1]:
-        raise ValueError(
-            "Expected queries (..., query, dim) and references (..., way, dim) of one dim, "
-            f"got {tuple(query.shape)} and {tuple(reference.shape)}."
-        )
-    if alpha.shape[-1] not in (1, query.shape[-1]):
-        raise ValueError(
-            f"Expected a scale whose last axis is 1 or the embedding's {query.shape[-1]}, got "
-            f"shape {tuple(alpha.shape)}. One scalar per task has shape (task, 1)."
-        )
-    try:
-        torch.broadcast_shapes(query.shape[:-2], reference.shape[:-2], alpha.shape[:-1])
-    except RuntimeError:
-        raise ValueError(
-            "Expected queries, references and scale of the same tasks, got leading axes "
-            f"{tuple(query.shape[:-2])}, {tuple(reference.shape[:-2])}, {tuple(alpha.shape[:-1])}."
-        ) from None
-    return _promote(query, reference, alpha.unsqueeze(-2))
-
-
-def _product(query: Tensor, weighted: Tensor) -> Tensor:
-    """Inner products (*task, query, way), in full precision under autocast too."""
-    if torch.is_autocast_enabled(query.device.type):
-        with torch.autocast(query.device.type, enabled=False):
-            return (weighted @ query.mT).mT
-    return (weighted @ query.mT).mT

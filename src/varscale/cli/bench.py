@@ -14,7 +14,7 @@ from varscale.cli.parser import Parser, command
 def parser() -> Parser:
     """Options of the command."""
     parser = command("Measure the speed ratios of this machine.", "varscale bench --json")
-    parser.add_argument("--repeats", type=int, default=50, help="turns of each measurement")
+    parser.add_argument("--repeats", type=int, default=15, help="turns of each measurement")
     return parser
 
 

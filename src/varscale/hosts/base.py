@@ -9,7 +9,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from varscale.episode import Episode
-from varscale.functional import dot_logits, euclidean_logits, norm_logits
+from varscale.functional import centred, dot_logits, euclidean_logits, norm_logits
 from varscale.registry import Registry, unknown
 
 HOSTS: "Registry[Host]" = Registry("host")
@@ -76,6 +76,7 @@ class Host(nn.Module, ABC):
         self.kappa = kappa
         self.bn_pass = bn_pass
         self.legacy_alpha_grad = legacy_alpha_grad
+        self.normalize = "none"  # a member that brings embeddings to unit length says how
 
     def embed(
         self, episode: Episode
@@ -135,6 +136,8 @@ class Host(nn.Module, ABC):
         if self.metric == "euclidean":
             if self.legacy_alpha_grad and isinstance(alpha, Tensor):
                 alpha = alpha.detach() + (alpha - alpha.detach()) / self.kappa
+            if self.normalize == "none":
+                query, reference = centred(query, reference)
             return euclidean_logits(query, reference, alpha, kappa=self.kappa)
         if self.metric == "norm":
             return norm_logits(query, reference, alpha)

@@ -1,0 +1,47 @@
+"""Tensors made fit to be compared: one dtype, one embedding size, the same tasks."""
+
+import torch
+from torch import Tensor
+
+
+def promote(*tensors: Tensor) -> list[Tensor]:
+    """Bring tensors to one dtype, float32 or wider."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    if dtypes in ({torch.float32}, {torch.float64}):
+        return list(tensors)
+    wide = torch.float64 if torch.float64 in dtypes else torch.float32
+    return [tensor.to(wide) for tensor in tensors]
+
+
+def aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
+    """Check what is to be compared; return it in one dtype, alpha as (*task, 1, 1 or dim)."""
+    if not isinstance(alpha, Tensor) or alpha.ndim == 0:
+        alpha = torch.as_tensor(alpha, dtype=query.dtype, device=query.device).reshape(1)
+    if query.ndim < 2 or reference.ndim < 2 or query.shape[-1] != reference.shape[-1]:
+        raise ValueError(
+            "Expected queries (..., query, dim) and references (..., way, dim) of one dim, "
+            f"got {tuple(query.shape)} and {tuple(reference.shape)}."
+        )
+    if alpha.shape[-1] not in (1, query.shape[-1]):
+        raise ValueError(
+            f"Expected a scale whose last axis is 1 or the embedding's {query.shape[-1]}, got "
+            f"shape {tuple(alpha.shape)}. One scalar per task has shape (task, 1)."
+        )
+    tasks = (query.shape[:-2], reference.shape[:-2], alpha.shape[:-1])
+    if len(set(filter(None, tasks))) > 1:
+        try:
+            torch.broadcast_shapes(*tasks)
+        except RuntimeError:
+            raise ValueError(
+                "Expected queries, references and scale of the same tasks, got leading axes "
+                f"{', '.join(str(tuple(task)) for task in tasks)}."
+            ) from None
+    return promote(query, reference, alpha.unsqueeze(-2))
+
+
+def product(query: Tensor, weighted: Tensor) -> Tensor:
+    """Inner products (*task, query, way), in full precision under autocast too."""
+    if torch.is_autocast_enabled(query.device.type):
+        with torch.autocast(query.device.type, enabled=False):
+            return query @ weighted.mT
+    return query @ weighted.mT
