@@ -67,7 +67,9 @@ def test_the_program_is_installed():
 
 def test_import_is_light():
     """Nothing that a plug-in does not need: no estimator, command line or table library."""
-    heavy = "sklearn jsonargparse rich PIL matplotlib lightning_fabric pytorch_metric_learning"
+    heavy = (
+        "filelock sklearn jsonargparse rich PIL matplotlib lightning_fabric pytorch_metric_learning"
+    )
     code = f"import sys, varscale; print([m for m in '{heavy}'.split() if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -41,6 +40,8 @@ class Dataset:
         """Open a prepared dataset: no copy, and no reading of files that have not changed."""
         root = data_root() if root is None else root
         if name == "glyphs" and name not in prepared(root):  # embedded: drawn on first use
+            from filelock import FileLock
+
             from varscale.data.prepare import prepare
             from varscale.data.readers.glyphs import font_folder
 

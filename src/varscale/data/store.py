@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from varscale.registry import unknown
 
@@ -134,6 +133,8 @@ def staged(root: Path, name: str) -> Iterator[Path]:
     A lock lets one process at a time prepare a name. What an interrupted one left is cleared away;
     what was there before stays until the new one is complete.
     """
+    from filelock import FileLock  # here, because it makes every import of varscale slower
+
     check_name(name)
     root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / f".{name}.lock"):
