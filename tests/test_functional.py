@@ -242,6 +242,14 @@ def test_wrong_input_is_refused_in_words(call, message):
         call()
 
 
+@pytest.mark.usefixtures("as_user")
+def test_tensors_of_different_tasks_and_labels_that_are_none():
+    with pytest.raises(ValueError, match=r"same tasks, got leading axes \(2,\), \(3,\), \(\)"):
+        vf.dot_logits(torch.ones(2, 1, 5), torch.ones(3, 4, 5))
+    with pytest.raises(ValueError, match="integer support labels, got torch.float32"):
+        vf.prototypes(torch.ones(2, 5), torch.ones(2), 2)
+
+
 def test_a_missing_class_of_a_later_task_is_found():
     labels = torch.tensor([[0, 1, 2], [0, 1, 1]])
     with pytest.raises(ValueError, match="none for class 2"):
