@@ -3,12 +3,13 @@
 from varscale import backbones, data, functional, hosts, scalers
 from varscale.data import EpisodeSampler
 from varscale.episode import Episode
+from varscale.evaluation import evaluate
 from varscale.factory import create
 from varscale.model import ScaledModel
 from varscale.objective import Loss, Objective
 from varscale.presets import PRESETS
-
-__version__ = "0.1.0"
+from varscale.run import load
+from varscale.version import __version__
 
 __all__ = [
     "PRESETS",
@@ -21,7 +22,9 @@ __all__ = [
     "backbones",
     "create",
     "data",
+    "evaluate",
     "functional",
     "hosts",
+    "load",
     "scalers",
 ]

@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.optim import SGD, Adam, Optimizer
@@ -80,19 +80,38 @@ class ScaledModel(nn.Module):
             index: Number of the first task. Fixes the draws.
             seed: Seed of the draws.
         """
+        support, query = self.host.embed(episode)
+        return self.predict(
+            support,
+            episode.support_labels,
+            query,
+            n_way=episode.n_way,
+            samples=samples,
+            index=index,
+            seed=seed,
+        )
+
+    def predict(
+        self,
+        support: Float[Tensor, "task support dim"],
+        labels: Integer[Tensor, "task support"],
+        query: Float[Tensor, "task query dim"],
+        *,
+        n_way: int,
+        samples: int = 0,
+        index: int = 0,
+        seed: int = 0,
+    ) -> Float[Tensor, "task query way"]:
+        """Log-probabilities of embedded queries; for the arguments see `forward`."""
         if samples < 0:
             raise ValueError(f"Expected samples >= 0, got {samples}.")
-        support, query = self.host.embed(episode)
         q = self.posterior(support, query)
         if samples:
-            noise = normal(seed, "predict", index, episode.n_tasks, samples * self.scaler.size)
+            noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
             alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
         else:
             alpha = q.mean.unsqueeze(0)  # (samples, task, size)
-        logits = self.host.logits(
-            support, episode.support_labels, query, alpha, n_way=episode.n_way
-        )
-        return log_predictive(logits)
+        return log_predictive(self.host.logits(support, labels, query, alpha, n_way=n_way))
 
     def posterior(
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]

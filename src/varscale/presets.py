@@ -22,6 +22,8 @@ class Preset:
         objective: Options of the objective, by scaler.
         host_for: Further options of the host, by scaler; the legacy gradient is Euclidean's alone
             and has no effect elsewhere.
+        training: How a model is trained and tested, as keys of `config.TrainConfig`.
+        training_for: The same, by scaler.
     """
 
     summary: str
@@ -29,18 +31,31 @@ class Preset:
     scaler: Mapping[str, Options] = field(default_factory=dict)
     objective: Mapping[str, Options] = field(default_factory=dict)
     host_for: Mapping[str, Options] = field(default_factory=dict)
+    training: Options = field(default_factory=dict)
+    training_for: Mapping[str, Options] = field(default_factory=dict)
 
 
 PAPER_TASKS = 20_000
 """Training tasks of a Conv-4 run in the paper."""
 
+PAPER_TRAINING: Options = {
+    "steps": PAPER_TASKS,
+    "lr_every": 2000,
+    "lr_milestones": [],
+    "val_alpha": "mean",
+    "test_query": 15,
+}
+"""A Conv-4 run of the paper, for all that does not depend on the model."""
+
 PRESETS: dict[str, Preset] = {
     "default": Preset(
         summary="correct mathematics, with the released code's workable constants",
+        training=PAPER_TRAINING,
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
     ),
     "paper": Preset(
         summary="the formulas of the paper's text: kappa 1, exact bound, auxiliary scale 1",
+        training=PAPER_TRAINING,
         host={"kappa": 1.0},
         scaler={
             "svs": {"kl_weight": "elbo", "n_tasks": PAPER_TASKS},
@@ -52,6 +67,15 @@ PRESETS: dict[str, Preset] = {
     ),
     "released": Preset(
         summary="what the released code computes, its doubled Euclidean gradient included",
+        training={
+            **PAPER_TRAINING,
+            "lr_every": 0,
+            "lr_milestones": list(range(1900, 30_000, 2000)),
+        },
+        training_for={
+            "svs": {"val_alpha": "sample", "test_query": 1},
+            "d-svs": {"val_alpha": "sample", "test_query": 1, "steps": 30_000},
+        },
         host_for={name: {"legacy_alpha_grad": True} for name in ("svs", "d-svs")},
         scaler={name: {"kl_weight": 0.0, "scale": 1.0} for name in ("avs", "d-avs")},
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},

@@ -8,10 +8,10 @@ from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
-from rich.progress import Progress, TimeRemainingColumn
 from rich.table import Table
 
 from varscale.cli.parser import Parser, command
+from varscale.cli.progress import Bar
 from varscale.data.dataset import Dataset
 from varscale.data.download import download
 from varscale.data.prepare import already_prepared, prepare
@@ -94,7 +94,7 @@ def _prepare(args: Namespace) -> None:
     options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
     there = None if args.force else already_prepared(args.name, source, options, form=args.format)
     note = " (was prepared already; --force does it again)" if there else ""
-    with _Bar(f"preparing {args.name}") as bar:
+    with Bar(f"preparing {args.name}") as bar:
         manifest = there or prepare(args.name, source, options, form=args.format, progress=bar)
     for reason in manifest.skipped:
         sys.stderr.write(f"left out: {reason}\n")
@@ -179,30 +179,6 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 def _print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
-
-
-class _Bar:
-    """A progress bar with an ETA on stderr; plain lines where there is no terminal."""
-
-    def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
-        self.title, self.plain = title, not console.is_terminal
-        columns = [*Progress.get_default_columns()[:-1], TimeRemainingColumn()]
-        self.bar = Progress(*columns, console=console, disable=self.plain)
-        self.task = self.bar.add_task(title, total=None)
-
-    def __enter__(self) -> "_Bar":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, done: int, total: int) -> None:
-        if not self.plain:
-            self.bar.update(self.task, completed=done, total=total)
-        elif done == total or done % max(total // 10, 1) == 0:
-            sys.stderr.write(f"{self.title}: {done:,} of {total:,}\n")
 
 
 ACTIONS: dict[str, tuple[Callable[[], Parser], Callable[[Namespace], None]]] = {

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from varscale import __version__
-from varscale.cli import bench, data, ls
+from varscale.cli import bench, data, ls, resume, train
 from varscale.cli.parser import Parser
+from varscale.run import Interrupted
+from varscale.version import __version__
 
-COMMANDS = {"data": data, "ls": ls, "bench": bench}
+COMMANDS = {"train": train, "resume": resume, "data": data, "ls": ls, "bench": bench}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"varscale {args.command}: {error.strerror}: {error.filename}\n")
         return 1
+    except Interrupted as stopped:
+        sys.stderr.write(f"varscale {args.command}: {stopped}\n")
+        return stopped.status
     except KeyboardInterrupt:
         sys.stderr.write(f"varscale {args.command}: interrupted\n")
         return 130

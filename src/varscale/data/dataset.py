@@ -94,6 +94,14 @@ class Split:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def first(self, n_items: int) -> "Split":
+        """The part that has only the first items of each class."""
+        order = np.argsort(self.labels, kind="stable")
+        ranked = self.labels[order]
+        place = np.arange(len(ranked)) - np.searchsorted(ranked, ranked)  # within its class
+        kept = np.sort(order[place < n_items])
+        return Split(self.dataset, self.name, self.rows[kept], self.labels[kept])
+
     def items(self, index: Int[Tensor, "*shape"]) -> Float[Tensor, "..."]:
         """Items by their number in the split: images as (channel, height, width) in 0..1.
 
@@ -102,7 +110,7 @@ class Split:
         gathered = torch.from_numpy(self.dataset.items[self.rows[index.numpy()]])
         if not self.dataset.is_images:
             return gathered
-        return gathered.float().div_(255).movedim(-1, -3)
+        return gathered.div(255).movedim(-1, -3)
 
     def episode(self, rows: EpisodeRows) -> Episode:
         """The tasks that a sampler has drawn from `labels`."""

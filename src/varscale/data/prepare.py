@@ -18,6 +18,7 @@ from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS
 from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, staged
 from varscale.data.tree import open_tree, walk
+from varscale.version import __version__
 
 Progress = Callable[[int, int], None]
 """Called with the number of items done and the number of all."""
@@ -74,7 +75,6 @@ def prepare(
             content = _write_embeddings(stage, source, options)
         else:
             content = _write_images(stage, source, READERS.create(form), options, progress)
-        from varscale import __version__
 
         manifest = Manifest(
             name=name,

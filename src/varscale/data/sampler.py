@@ -47,6 +47,10 @@ class EpisodeRows:
         """Classes per task."""
         return self.classes.shape[1]
 
+    def __getitem__(self, tasks: slice) -> "EpisodeRows":
+        """Some of the tasks."""
+        return EpisodeRows(**{name: rows[tasks] for name, rows in vars(self).items()})
+
 
 class EpisodeSampler:
     """Draws tasks from labelled items: `n_way` classes, then supports and queries of each.
@@ -108,6 +112,11 @@ class EpisodeSampler:
         self._check_feasible()
 
     __iter__ = None  # it has no end
+
+    @property
+    def queries_per_task(self) -> int:
+        """Queries of a task, over all classes."""
+        return self.n_query * (self.n_way if self.queries == "balanced" else 1)
 
     def __getitem__(self, index: int) -> EpisodeRows:
         """Episode number `index`, as a batch of one."""

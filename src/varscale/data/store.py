@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from varscale.files import file_hash, sync
 from varscale.registry import unknown
 
 ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
@@ -155,7 +156,7 @@ def staged(root: Path, name: str) -> Iterator[Path]:
             if (root / name).exists():
                 (root / name).rename(old)
             stage.rename(root / name)
-            _sync(root)
+            sync(root)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
@@ -175,7 +176,7 @@ def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
     files = {}
     for name in (ITEMS, LABELS):
         path = stage / name
-        _sync(path)
+        sync(path)
         state = path.stat()
         files[name] = {
             "sha256": file_hash(path),
@@ -185,26 +186,9 @@ def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
     manifest = Manifest(**{**asdict(manifest), "files": files})
     manifest = Manifest(**{**asdict(manifest), "hash": manifest.content_hash()})
     (stage / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
-    _sync(stage / MANIFEST)
-    _sync(stage)
+    sync(stage / MANIFEST)
+    sync(stage)
     return manifest
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _damaged(path: Path, why: str) -> ValueError:

@@ -47,6 +47,9 @@ class Host(nn.Module, ABC):
 
     default_metric: ClassVar[Metric] = "euclidean"
 
+    conditioned: ClassVar[bool] = False
+    """Whether the embedding of an item depends on its task: then `embed` is a member's own."""
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -84,12 +87,14 @@ class Host(nn.Module, ABC):
         """Embed supports and queries, all tasks together."""
         items, n_support = (episode.support, episode.query), episode.support.shape[1]
         if self.bn_pass == "joint":
-            support, query = self._embed(torch.cat(items, dim=1)).tensor_split([n_support], dim=1)
+            together = self.embed_items(torch.cat(items, dim=1))
+            support, query = together.tensor_split([n_support], dim=1)
         else:
-            support, query = map(self._embed, items)
+            support, query = map(self.embed_items, items)
         return support, query
 
-    def _embed(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
+    def embed_items(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
+        """Embed items by the backbone alone, knowing nothing of their tasks."""
         expected = getattr(self.backbone, "in_shape", None)
         if expected is not None and tuple(items.shape[2:]) != expected:
             raise ValueError(

@@ -1,0 +1,134 @@
+"""Checkpoints: safetensors for every tensor, JSON for the rest, and hashes of both.
+
+A checkpoint is two files, `00001200.safetensors` and `00001200.json`. The JSON is written last and
+holds the hash of the tensors and of itself, so a checkpoint is there whole or it is not there.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from varscale.files import file_hash, write_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What was saved.
+
+    Attributes:
+        step: Steps done.
+        tensors: Tensors by name.
+        info: All else.
+        sha256: Hash of the file of tensors.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    info: dict[str, Any]
+    sha256: str
+
+
+def save_checkpoint(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, keep: int
+) -> str:
+    """Save, then remove all but the `keep` newest; returns the hash of the tensors' file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # safetensors wants plain rows: Conv-4 keeps its weights in channels_last
+    content = save({name: t.detach().cpu().contiguous() for name, t in sorted(tensors.items())})
+    body = {"step": step, "sha256": hashlib.sha256(content).hexdigest(), **info}
+    write_whole(folder / f"{step:08}.safetensors", content)
+    sealed = {"seal": _seal(body), **body}
+    write_whole(folder / f"{step:08}.json", json.dumps(sealed, indent=1).encode())
+    for old in _steps(folder)[keep:]:
+        (folder / f"{old:08}.json").unlink(missing_ok=True)
+        (folder / f"{old:08}.safetensors").unlink(missing_ok=True)
+    return str(body["sha256"])
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is as it was written; one that is not is named in a warning."""
+    for step in _steps(folder):
+        try:
+            body = json.loads((folder / f"{step:08}.json").read_text())
+            path = folder / f"{step:08}.safetensors"
+            seal = body.pop("seal", None)
+            if seal != _seal(body) or body["step"] != step or file_hash(path) != body["sha256"]:
+                raise ValueError("it is not as it was written")
+            tensors = load_file(path)
+        except (OSError, ValueError, AttributeError, KeyError) as error:
+            warnings.warn(
+                f"The checkpoint of step {step} in {folder} is damaged ({error}); going back to "
+                "the one before.",
+                stacklevel=2,
+            )
+            continue
+        info = {key: body[key] for key in body if key not in ("step", "sha256")}
+        return Checkpoint(step, tensors, info, body["sha256"])
+    return None
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, by name."""
+    return {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+
+
+def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put saved weights and buffers in their places."""
+    start = len("model/")
+    model.load_state_dict({n[start:]: t for n, t in tensors.items() if n.startswith("model/")})
+
+
+def optimizer_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The state of optimisers, by optimiser, parameter and name."""
+    return {
+        f"optimizer/{number}/{place}/{name}": value
+        for number, optimizer in enumerate(optimizers)
+        for place, parameter in enumerate(_parameters(optimizer))
+        for name, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+@torch.no_grad()
+def restore_optimizers(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
+    """Put a saved state in its place, in the memory order that the parameters have."""
+    for name, value in tensors.items():
+        kind, *rest = name.split("/")
+        if kind != "optimizer":
+            continue
+        optimizer, key = optimizers[int(rest[0])], rest[2]
+        parameter = _parameters(optimizer)[int(rest[1])]
+        like = torch.empty_like(parameter) if value.shape == parameter.shape else value.clone()
+        optimizer.state[parameter][key] = like.copy_(value)
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 of all weights and buffers with their names: equal when every bit is."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints that are there, newest first."""
+    names = (path.stem for path in folder.glob("*.json"))
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def _seal(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,47 @@
+"""Progress on stderr: a bar with an ETA on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """Shows how far a piece of work has come.
+
+    Args:
+        title: What is being done.
+    """
+
+    def __init__(self, title: str) -> None:
+        console = Console(stderr=True)
+        self.title, self.plain = title, not console.is_terminal
+        columns = [*Progress.get_default_columns()[:-1], TimeRemainingColumn()]
+        self.bar = Progress(
+            *columns, TextColumn("{task.fields[note]}"), console=console, disable=self.plain
+        )
+        self.task = self.bar.add_task(title, total=None, note="")
+        self.start: tuple[float, int] | None = None  # a resumed run does not begin at 0
+
+    def __enter__(self) -> "Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` are done; a line per tenth where there is no terminal."""
+        if not self.plain:
+            self.bar.update(self.task, completed=done, total=total, note=note)
+            return
+        if self.start is None:
+            self.start = time.monotonic(), done
+        if done == total or done % max(total // 10, 1) == 0:
+            began, first = self.start
+            pace = (time.monotonic() - began) / max(done - first, 1)
+            left = f", {pace * (total - done):.0f} s left" if done < total else ""
+            sys.stderr.write(
+                f"{self.title}: {done:,} of {total:,}{left}{f'; {note}' if note else ''}\n"
+            )

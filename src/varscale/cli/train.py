@@ -1,0 +1,124 @@
+"""`varscale train`: one run, into a run directory."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ActionConfigFile, Namespace
+
+from varscale.allocator import keep_memory
+from varscale.cli.parser import Parser, command
+from varscale.cli.progress import Bar
+from varscale.config import TrainConfig, resolved
+from varscale.data import Dataset
+from varscale.run import Run
+
+
+def parser() -> Parser:
+    """Options of `varscale train`: those of `TrainConfig`."""
+    parser = command(
+        "Train a model into a run directory.",
+        "varscale train --config configs/glyphs/svs.yaml --steps 200 --out runs/svs",
+    )
+    parser.add_argument("--config", action=ActionConfigFile, help="YAML file of any of the options")
+    parser.add_argument("--out", type=str | None, default=None, help="run directory to make")
+    parser.add_class_arguments(TrainConfig, None)
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Train a new run."""
+    config = TrainConfig(**{f.name: _plain(args[f.name]) for f in fields(TrainConfig)})
+    dataset = Dataset.open(config.dataset)
+    config = resolved(config, dataset)
+    path = Path(args.out or default_path(config))
+    if is_main() and not (restarted() and path.exists()):
+        Run.create(path, config, dataset)
+    show(path, config, as_json=args.json)
+
+
+def default_path(config: TrainConfig) -> Path:
+    """Where a run goes when it is not told."""
+    shots = config.n_shot if isinstance(config.n_shot, int) else "x"
+    name = f"{config.dataset}-{config.host}-{config.scaler or 'unscaled'}"
+    return Path("runs") / f"{name}-{config.n_way}w{shots}s-seed{config.seed}"
+
+
+def show(path: Path, config: TrainConfig, *, as_json: bool = False) -> None:
+    """Train a run to its end, show how it goes, and print what came out."""
+    train_quietly(path, config, title=path.name)
+    if not is_main():
+        return
+    result = Run.open(path).result
+    assert result is not None
+    if as_json:
+        sys.stdout.write(json.dumps({"run": str(path), **result}) + "\n")
+        return
+    accuracy = result["val_accuracy"]
+    chosen = (
+        f"best at step {result['best_step']:,}: "
+        f"{100 * accuracy:.2f} ± {100 * result['val_ci95']:.2f} % in validation"
+        if accuracy is not None
+        else "without validation"
+    )
+    sys.stdout.write(
+        f"{path}: {result['steps']:,} steps in {result['seconds'] / 60:.1f} minutes, {chosen}\n"
+        f"Test it: varscale eval {path}\n"
+    )
+
+
+def train_quietly(path: Path, config: TrainConfig, *, title: str) -> None:
+    """Train a run to its end with nothing but progress on stderr."""
+    keep_memory()
+    steps = config.steps or 0
+    if not is_main():
+        for _ in _training(path, config):
+            pass
+        return
+    with Bar(title) as bar:
+        for metrics in _training(path, config):
+            bar(metrics["step"], steps, _note(metrics))
+
+
+def _training(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
+    try:
+        from varscale.training import train
+    except ImportError as error:
+        raise ValueError(
+            f"Training needs the extra 'train' ({error}): pip install 'varscale[train]'."
+        ) from error
+    return train(path, config)
+
+
+def _note(metrics: dict[str, Any]) -> str:
+    scale = f"scale {metrics['scale_mean']:.3g} ± {metrics['scale_spread']:.2g}"
+    if metrics["scale_max"] > metrics["scale_min"]:
+        scale += f" ({metrics['scale_min']:.3g} .. {metrics['scale_max']:.3g})"
+    note = (
+        f"loss {metrics['loss']:.3f}, nll {metrics['nll']:.3f}, kl {metrics['kl']:.3g}, "
+        f"accuracy {100 * metrics['accuracy']:.1f} %, {scale}, lr {metrics['lr']:.2g}"
+    )
+    if "val_accuracy" in metrics:
+        note += f", validation {100 * metrics['val_accuracy']:.2f} %"
+    return note
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes and speaks, before any is launched."""
+    rank = os.environ.get("RANK")
+    if rank is not None:  # torchrun
+        return int(rank) == 0
+    return all(int(os.environ.get(name, "0")) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _plain(value: Any) -> Any:
+    return vars(value) if isinstance(value, Namespace) else value

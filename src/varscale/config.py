@@ -1,0 +1,250 @@
+"""What a training run is: one flat dataclass, the schema of its YAML file and its options."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from varscale.backbones import BACKBONES
+from varscale.data import Dataset, EpisodeSampler
+from varscale.data.dataset import Split
+from varscale.data.sampler import Queries
+from varscale.factory import create
+from varscale.hosts.base import Metric
+from varscale.model import ScaledModel
+from varscale.presets import PRESETS
+from varscale.registry import unknown
+from varscale.scalers import SCALERS
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run. What is not given is taken from the preset, the dataset or the host.
+
+    Args:
+        dataset: A prepared dataset, or glyphs.
+        host: The classifier; see varscale ls.
+        backbone: The embedding network; by default conv4 for images, identity for embeddings.
+        scaler: The scaler; by default none, that is a scale of 1.
+        metric: euclidean, cosine, dot or norm; by default the host's own.
+        preset: default, paper or released: what all other defaults are.
+        backbone_options: Further options of the backbone; sizes come from the dataset.
+        scaler_options: Further options of the scaler.
+        host_options: Further options of the host.
+        objective_options: Further options of the objective.
+        n_way: Classes per training task.
+        n_shot: Supports per class; or a list, one number for each class of a task.
+        n_query: Queries: see queries.
+        queries: balanced (n_query of each class) or random (n_query per task, from all classes).
+        steps: Optimiser steps; by default 20,000.
+        tasks_per_step: Tasks per step, over all processes.
+        algorithm: adam or sgd.
+        lr: Learning rate of the weights.
+        momentum: Of sgd.
+        weight_decay: Of the host's weights.
+        lr_every: Multiply the rate by lr_factor every so many steps; 0 for never.
+        lr_milestones: Multiply it after these steps.
+        lr_factor: Factor of both.
+        clip: Largest norm of a gradient; by default unlimited. A scaler's own rate is not clipped.
+        clip_by: variable (each weight tensor by itself) or global (all together).
+        val_every: Validate after so many steps; 0 for never.
+        val_episodes: Validation tasks.
+        val_way: Classes of a validation or test task; by default n_way, at most 5.
+        val_items: Items of each validation class that are used; by default all.
+        val_alpha: Scale in validation: mean of the posterior, or sample (one draw per task).
+        select_by: Keep the model that is best in validation, or in training accuracy.
+        test_query: Queries per class of a test task, unless varscale eval is told otherwise.
+        seed: Seed of weights, tasks and draws.
+        checkpoint_every: Save after so many steps; 0 for only at the end.
+        log_every: Write TensorBoard events after so many steps; metrics.jsonl has every step.
+        accelerator: auto, cpu, cuda, mps.
+        devices: Processes on this machine.
+        num_nodes: Machines.
+        strategy: auto or ddp.
+        precision: As Lightning Fabric names them: 32-true, bf16-mixed, 16-mixed.
+    """
+
+    dataset: str
+    host: str = "pn"
+    backbone: str | None = None
+    scaler: str | None = None
+    metric: Metric | None = None
+    preset: str = "default"
+    backbone_options: Options = field(default_factory=dict)
+    scaler_options: Options = field(default_factory=dict)
+    host_options: Options = field(default_factory=dict)
+    objective_options: Options = field(default_factory=dict)
+    n_way: int = 5
+    n_shot: int | list[int] = 1
+    n_query: int = 15
+    queries: Queries = "balanced"
+    steps: int | None = None
+    tasks_per_step: int = 1
+    algorithm: Literal["adam", "sgd"] = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    lr_every: int | None = None
+    lr_milestones: list[int] | None = None
+    lr_factor: float = 0.5
+    clip: float | None = None
+    clip_by: Literal["variable", "global"] = "variable"
+    val_every: int = 100
+    val_episodes: int = 400
+    val_way: int | None = None
+    val_items: int | None = None
+    val_alpha: Literal["mean", "sample"] | None = None
+    select_by: Literal["validation", "training"] = "validation"
+    test_query: int | None = None
+    seed: int = 0
+    checkpoint_every: int = 100
+    log_every: int = 10
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    strategy: Literal["auto", "ddp"] = "auto"
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+
+    def __post_init__(self) -> None:
+        for name, low in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value < float("inf"):
+                raise ValueError(f"Expected {name} >= {low}, got {value!r}.")
+        for name in ("lr", "lr_factor", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"Expected {name} > 0, got {value!r}.")
+        processes = self.devices * self.num_nodes
+        if self.tasks_per_step % processes:
+            raise ValueError(
+                f"Expected tasks_per_step to be a multiple of the {processes} processes, got "
+                f"{self.tasks_per_step}. Use tasks_per_step={processes}, or devices=1."
+            )
+
+    @property
+    def hash(self) -> str:
+        """Hash of all that a result depends on: the devices are left out."""
+        content = {k: v for k, v in asdict(self).items() if k not in _HARDWARE}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def rate_factor(self, step: int) -> float:
+        """Factor of the learning rate at a step: `lr_factor` for every drop behind it."""
+        drops = step // self.lr_every if self.lr_every else 0
+        drops += sum(step >= milestone for milestone in self.lr_milestones or ())
+        return float(self.lr_factor**drops)
+
+    def sampler(self, labels: Any, stream: str, **task: Any) -> EpisodeSampler:
+        """Training tasks of this run, or others with the `task`'s options."""
+        options: Options = {name: getattr(self, name) for name in _TASK}
+        options |= task
+        return EpisodeSampler(labels, stream=stream, **options)
+
+    def model(self) -> ScaledModel:
+        """The model at its start: its weights depend on the seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return create(
+                self.host,
+                backbone=self.backbone or "conv4",
+                scaler=self.scaler,
+                metric=self.metric,
+                preset=self.preset,
+                backbone_options=self.backbone_options,
+                scaler_options=self.scaler_options,
+                host_options=self.host_options,
+                objective_options=self.objective_options,
+            )
+
+
+_TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
+_HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
+_AT_LEAST: dict[str, float] = {
+    "n_way": 2, "n_query": 1, "steps": 1, "tasks_per_step": 1, "momentum": 0, "weight_decay": 0,
+    "lr_every": 0, "val_every": 0, "val_episodes": 2, "val_way": 2, "val_items": 2,
+    "test_query": 1, "checkpoint_every": 0, "log_every": 1, "devices": 1, "num_nodes": 1,
+}  # fmt: skip
+
+
+def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
+    """The same run with every default filled in, checked against the dataset.
+
+    Whatever cannot work is refused here: names, options, tasks that the classes do not allow.
+    """
+    if config.preset not in PRESETS:
+        raise unknown("preset", config.preset, PRESETS)
+    preset, scaler = PRESETS[config.preset], config.scaler or ""
+    if config.lr_milestones is not None and config.lr_every is None:
+        config = replace(config, lr_every=0)
+    if config.lr_every is not None and config.lr_milestones is None:
+        config = replace(config, lr_milestones=[])
+    given = {**preset.training, **preset.training_for.get(scaler, {})}
+    filled = {key: value for key, value in given.items() if getattr(config, key) is None}
+    filled["backbone"] = config.backbone or ("conv4" if dataset.is_images else "identity")
+    filled["backbone_options"] = _sizes(filled["backbone"], config.backbone_options, dataset)
+    filled["val_way"] = config.val_way or min(config.n_way, 5)
+    config = replace(config, **filled)
+    if scaler and "n_tasks" in SCALERS.options(scaler):
+        options = {**preset.scaler.get(scaler, {}), **config.scaler_options}
+        if options.get("kl_weight") == "elbo" and "n_tasks" not in config.scaler_options:
+            n_tasks = (config.steps or 0) * config.tasks_per_step
+            config = replace(config, scaler_options={**config.scaler_options, "n_tasks": n_tasks})
+    config.sampler(dataset["train"].labels, "train")
+    if config.val_every:
+        if "val" not in dataset.class_split:
+            raise ValueError(
+                f"The dataset {dataset.name!r} has no val classes to validate on. "
+                "Set val_every to 0 to train without validation."
+            )
+        validation(config, dataset)
+    elif config.select_by == "training":
+        raise ValueError("select_by='training' compares at every val_every steps, got val_every=0.")
+    config.model()
+    return config
+
+
+def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSampler]:
+    """What every validation looks at: always the same items and the same tasks."""
+    if isinstance(config.n_shot, list) and len(config.n_shot) != config.val_way:
+        raise ValueError(
+            f"n_shot has {len(config.n_shot)} numbers, for {len(config.n_shot)}-way tasks; "
+            f"validation is {config.val_way}-way. Set val_way to {len(config.n_shot)}."
+        )
+    split = dataset["val"] if config.val_items is None else dataset["val"].first(config.val_items)
+    return split, config.sampler(split.labels, "val", n_way=config.val_way)
+
+
+def _sizes(backbone: str, options: Options, dataset: Dataset) -> Options:
+    """The backbone's options, with the sizes that the dataset's items have."""
+    _, *item = dataset.items.shape
+    known = BACKBONES.options(backbone)
+    if dataset.is_images and "image_size" not in known and "dim" in known:
+        raise ValueError(f"{dataset.name} has images; the backbone {backbone!r} wants embeddings.")
+    if not dataset.is_images and "image_size" in known:
+        raise ValueError(
+            f"{dataset.name} has embeddings of {item[0]} numbers; the backbone {backbone!r} wants "
+            "images. Use identity or linear."
+        )
+    sizes = {"image_size": item[0], "in_channels": item[-1], "dim": item[0]}
+    for name, size in sizes.items():
+        if options.get(name, size) != size and name in known:
+            raise ValueError(
+                f"Expected {name}={size}, the size of {dataset.name}'s items, got {options[name]}."
+            )
+    return {**{name: size for name, size in sizes.items() if name in known}, **options}
+
+
+def read_config(path: Path) -> TrainConfig:
+    """A config from a YAML file."""
+    import yaml
+
+    values = yaml.safe_load(path.read_text())
+    known = [f.name for f in fields(TrainConfig)]
+    for key in values:
+        if key not in known:
+            raise unknown(f"key in {path}:", key, known)
+    return TrainConfig(**values)

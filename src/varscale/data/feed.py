@@ -1,0 +1,41 @@
+"""Tasks for each training step, drawn ahead in blocks."""
+
+from varscale.data.dataset import Split
+from varscale.data.sampler import EpisodeRows, EpisodeSampler
+from varscale.distributed import ALONE, Processes
+from varscale.episode import Episode
+
+
+class Feed:
+    """The tasks of each step; several processes take equal parts of them.
+
+    Args:
+        split: Items.
+        sampler: Draws tasks from `split.labels`.
+        tasks_per_step: Tasks of a step, over all processes.
+        processes: Who shares them.
+        block: Steps to draw ahead.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        sampler: EpisodeSampler,
+        tasks_per_step: int = 1,
+        processes: Processes = ALONE,
+        block: int = 64,
+    ) -> None:
+        self.split, self.sampler, self.block = split, sampler, block
+        self.tasks_per_step, self.processes = tasks_per_step, processes
+        self._drawn: tuple[int, EpisodeRows] | None = None
+
+    def __call__(self, step: int) -> tuple[int, Episode]:
+        """Number of this process's first task at a step, and its tasks."""
+        number, place = divmod(step, self.block)
+        if self._drawn is None or self._drawn[0] != number:
+            tasks = self.block * self.tasks_per_step
+            self._drawn = number, self.sampler.batch(number * tasks, tasks)
+        share = self.processes.share(self.tasks_per_step)
+        first = place * self.tasks_per_step + share.start
+        episode = self.split.episode(self._drawn[1][first : first + len(share)])
+        return step * self.tasks_per_step + share.start, episode

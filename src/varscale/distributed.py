@@ -1,0 +1,122 @@
+"""What several processes have to agree on: tensors of all of them, and batch statistics."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that share a piece of work; by default there is only this one.
+
+    Attributes:
+        rank: Number of this process.
+        count: How many there are.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    def gather(self, x: Tensor) -> Tensor:
+        """The tensors that all processes bring, stacked; they must have one shape."""
+        return x.unsqueeze(0) if self.count == 1 else _gather(x, self.count)
+
+    def share(self, total: int) -> range:
+        """This process's part of 0..total-1: equally long for all but the last ones."""
+        each = -(-total // self.count)
+        return range(min(self.rank * each, total), min((self.rank + 1) * each, total))
+
+    def join(self, part: Tensor, total: int) -> Tensor:
+        """The whole, along the first axis, of which each process brings its `share`."""
+        if self.count == 1:
+            return part
+        each = -(-total // self.count)
+        padded = F.pad(part, (0, 0) * (part.ndim - 1) + (0, each - len(part)))
+        return self.gather(padded).flatten(0, 1)[:total]
+
+
+ALONE = Processes()
+
+
+def share_batch_norm(module: nn.Module) -> None:
+    """Let every batch norm take its training statistics over the batches of all processes.
+
+    Two processes with a task each then compute what one process with both tasks does. torch's own
+    `SyncBatchNorm` does not run on CPUs.
+    """
+    for child in module.modules():
+        if isinstance(child, _BatchNorm):
+            child.__class__ = SharedBatchNorm
+
+
+class SharedBatchNorm(_BatchNorm):
+    """Batch norm over the batches of all processes, which must be equally large."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"Expected a batch of at least 2 axes, got {tuple(input.shape)}.")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise; in evaluation as ever, in training by everybody's statistics."""
+        self._check_input_dim(input)
+        if not self.training:
+            return super().forward(input)
+        output, mean, var = _SharedNorm.apply(  # type: ignore[no-untyped-call]
+            input, self.weight, self.bias, self.eps
+        )
+        if self.running_mean is not None and self.running_var is not None:
+            n = input.numel() // input.shape[1] * dist.get_world_size()
+            assert self.momentum is not None
+            assert self.num_batches_tracked is not None
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (n / max(n - 1, 1)), self.momentum)
+            self.num_batches_tracked.add_(1)
+        result: Tensor = output
+        return result
+
+
+class _SharedNorm(torch.autograd.Function):
+    """Normalisation by the mean and variance of all processes, and its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        axes = [0, *range(2, x.ndim)]
+        local = torch.stack(torch.var_mean(x, axes, correction=0))  # (2, channel)
+        variances, means = _gather(local, dist.get_world_size()).unbind(1)
+        mean = means.mean(0)
+        var = variances.mean(0) + means.var(0, correction=0)
+        ctx.save_for_backward(x, weight, mean, var)
+        ctx.eps = eps
+        output = F.batch_norm(x, mean, var, weight, bias, training=False, eps=eps)
+        ctx.mark_non_differentiable(mean, var)
+        return output, mean, var
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, var = ctx.saved_tensors
+        # As if the statistics were constants; then what flows back through them.
+        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], x, weight, mean, var, None, None, False, ctx.eps, [True, True, True]
+        )
+        world = dist.get_world_size()
+        all_weight, all_bias = _gather(torch.stack([grad_weight, grad_bias]), world).sum(0)
+        n = x.numel() // x.shape[1] * world
+        per_item = weight * (var + ctx.eps).rsqrt() / n
+        slope = -per_item * (var + ctx.eps).rsqrt() * all_weight
+        offset = -per_item * all_bias - slope * mean
+        shape = (1, -1) + (1,) * (x.ndim - 2)
+        grad_x.add_(offset.view(shape)).addcmul_(x, slope.view(shape))
+        return grad_x, grad_weight, grad_bias, None
+
+
+def _gather(x: Tensor, count: int) -> Tensor:
+    out = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(count)]
+    dist.all_gather(out, x.contiguous())
+    return torch.stack(out)

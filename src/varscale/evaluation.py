@@ -1,0 +1,196 @@
+"""Score a model on seeded test tasks: every item embedded once, all tasks at once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from varscale.data import EpisodeSampler
+from varscale.data.dataset import Split
+from varscale.distributed import ALONE, Processes
+from varscale.metrics import (
+    BINS,
+    brier_score,
+    calibration_bins,
+    expected_calibration_error,
+    interval,
+)
+from varscale.model import ScaledModel
+
+CHUNK = 1 << 22
+"""Numbers that the tasks worked on at once may hold: they stay in the cache."""
+
+MOST_CLASSES = 2000
+"""With more classes there is no confusion matrix: it would have as many entries squared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a model did on test tasks.
+
+    Attributes:
+        accuracy: Of each task.
+        nll: Negative log-likelihood of a query, mean of each task.
+        brier: Brier score of a query, mean of each task (M18).
+        bins: Calibration bins of all queries; see `metrics.calibration_bins`.
+        hits: Queries of each class that were right.
+        queries: Queries of each class.
+        confusion: How often a query of the row's class was taken for the column's; `None` with
+            more than 2,000 classes.
+        class_names: The classes.
+    """
+
+    accuracy: Float[Tensor, " episode"]
+    nll: Float[Tensor, " episode"]
+    brier: Float[Tensor, " episode"]
+    bins: Float[Tensor, "3 bins"]
+    hits: Int[Tensor, " class"]
+    queries: Int[Tensor, " class"]
+    confusion: Int[Tensor, "class class"] | None
+    class_names: tuple[str, ...]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error (M19)."""
+        return expected_calibration_error(self.bins)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, as fractions of 1, each interval over tasks (M20)."""
+        accuracy, accuracy_ci = interval(self.accuracy)
+        nll, nll_ci = interval(self.nll)
+        rate = (self.hits / self.queries).tolist()
+        return {
+            "accuracy": accuracy,
+            "ci95": accuracy_ci,
+            "nll": nll,
+            "nll_ci95": nll_ci,
+            "ece": self.ece,
+            "brier": float(self.brier.mean()),
+            "episodes": len(self.accuracy),
+            "per_class": {
+                name: r
+                for name, r, n in zip(self.class_names, rate, self.queries, strict=True)
+                if n
+            },
+        }
+
+
+@torch.inference_mode()
+def evaluate(
+    model: ScaledModel,
+    split: Split,
+    sampler: EpisodeSampler,
+    *,
+    episodes: int = 10_000,
+    samples: int = 0,
+    one_by_one: bool = False,
+    processes: Processes = ALONE,
+) -> Evaluation:
+    """Score a model on the first tasks of a sampler.
+
+    Every item of the split is embedded once, then all tasks are worked on together. Where the
+    embedding depends on the task (`Host.conditioned`), each task is embedded anew.
+
+    Args:
+        model: The model; it is left in the mode in which it was.
+        split: Items and classes.
+        sampler: Draws tasks from `split.labels`.
+        episodes: Tasks.
+        samples: Draws of the scale to average over; 0 for its mean. See `ScaledModel.forward`.
+        one_by_one: Embed each task anew, one after the other, as is usual elsewhere. The figures
+            are the same; it takes a hundred times as long.
+        processes: Who shares the work.
+    """
+    if episodes < 1:
+        raise ValueError(f"Expected at least one episode, got {episodes}.")
+    device = next(model.parameters(), torch.empty(0)).device
+    mode = model.training
+    model.eval()
+    anew = one_by_one or model.host.conditioned
+    tally = _Tally(split, sampler)
+    share = processes.share(episodes)
+    if not anew:
+        table = embedded(model, split, device, processes)
+    size = (int(sampler.shots.sum()) + sampler.queries_per_task) * (
+        int(np.prod(split.dataset.items.shape[1:])) if anew else model.host.out_dim
+    )
+    chunk = 1 if one_by_one else max(1, CHUNK // size)
+    for start in range(share.start, share.stop, chunk):
+        count = min(chunk, share.stop - start)
+        rows = sampler.batch(start, count)
+        if anew:
+            episode = split.episode(rows).to(device)
+            log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
+        else:
+            log_p = model.predict(
+                table[rows.support],
+                rows.support_labels.to(device),
+                table[rows.query],
+                n_way=rows.n_way,
+                samples=samples,
+                index=start,
+                seed=sampler.seed,
+            )
+        tally.add(log_p.cpu(), rows.query_labels, rows.classes)
+    model.train(mode)
+    return tally.result(processes, episodes)
+
+
+@torch.inference_mode()
+def embedded(
+    model: ScaledModel, split: Split, device: torch.device, processes: Processes = ALONE
+) -> Float[Tensor, "item dim"]:
+    """Every item of the split, embedded in batches; processes share them."""
+    share = processes.share(len(split))
+    size = 64 if split.dataset.is_images else 4096
+    parts = [torch.empty(0, model.host.out_dim, device=device)]
+    for start in range(share.start, share.stop, size):
+        items = split.items(torch.arange(start, min(start + size, share.stop)))
+        parts.append(model.host.embed_items(items.to(device).unsqueeze(0))[0])
+    return processes.join(torch.cat(parts), len(split))
+
+
+class _Tally:
+    """Counts over the tasks seen so far."""
+
+    def __init__(self, split: Split, sampler: EpisodeSampler) -> None:
+        self.per_task: list[Tensor] = []  # (3, task): accuracy, nll, brier
+        self.ids = torch.from_numpy(sampler.class_ids.astype(np.int64))
+        self.names = tuple(split.dataset.class_names[i] for i in self.ids)
+        n = len(self.ids)
+        self.bins = torch.zeros(3, BINS, dtype=torch.float64)
+        self.hits = torch.zeros(n, dtype=torch.long)
+        self.queries = torch.zeros(n, dtype=torch.long)
+        self.confusion = torch.zeros(n if n <= MOST_CLASSES else 0, n, dtype=torch.long)
+
+    def add(
+        self,
+        log_p: Float[Tensor, "task query way"],
+        labels: Int[Tensor, "task query"],
+        classes: Int[Tensor, "task way"],
+    ) -> None:
+        top, guess = log_p.max(-1)
+        hit = guess == labels
+        nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        values = (hit, nll, brier_score(log_p, labels))
+        self.per_task.append(torch.stack([v.double().mean(-1) for v in values]))
+        self.bins += calibration_bins(top.exp(), hit)
+        n = len(self.ids)
+        place = torch.searchsorted(self.ids, classes.contiguous())
+        true, guessed = place.gather(1, labels).flatten(), place.gather(1, guess).flatten()
+        self.queries += torch.bincount(true, minlength=n)
+        self.hits += torch.bincount(true[hit.flatten()], minlength=n)
+        if len(self.confusion):
+            self.confusion += torch.bincount(true * n + guessed, minlength=n * n).view(n, n)
+
+    def result(self, processes: Processes, episodes: int) -> Evaluation:
+        """The tasks of all processes together."""
+        parts = torch.cat([torch.empty(3, 0, dtype=torch.float64), *self.per_task], dim=1)
+        accuracy, nll, brier = processes.join(parts.T.contiguous(), episodes).T
+        counts = [self.bins, self.hits, self.queries, self.confusion]
+        bins, hits, queries, confusion = (processes.gather(c).sum(0) for c in counts)
+        matrix = confusion if len(confusion) else None
+        return Evaluation(accuracy, nll, brier, bins, hits, queries, matrix, self.names)

@@ -1,0 +1,83 @@
+"""What a run writes down while it trains: every step in metrics.jsonl, some in TensorBoard."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from varscale.files import write_whole
+
+METRICS = "metrics.jsonl"
+
+
+def read_metrics(path: Path, *, until: int | None = None) -> list[dict[str, Any]]:
+    """The steps in a run directory's metrics, the first `until` of them; a torn end is left out."""
+    rows = []
+    file = path / METRICS
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if until is not None and row["step"] > until:
+            break
+        rows.append(row)
+    return rows
+
+
+class Logbook:
+    """The metrics of a run; only the main process writes.
+
+    Args:
+        path: The run directory.
+        every: Steps between TensorBoard events.
+        done: Steps that are behind; what was noted of later ones is struck out.
+        main: Whether this process writes.
+    """
+
+    def __init__(self, path: Path, *, every: int, done: int, main: bool) -> None:
+        self.every = every
+        self.file: TextIO | None = None
+        self.events: Any = None
+        if not main:
+            return
+        rows = read_metrics(path, until=done)
+        write_whole(path / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self.file = (path / METRICS).open("a", buffering=1)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:  # the extra `train` brings it
+            return
+        self.events = SummaryWriter(str(path), purge_step=done + 1)
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Note a step."""
+        if self.file is None:
+            return
+        self.file.write(json.dumps(dict(metrics)) + "\n")
+        step = metrics["step"]
+        if self.events and (step % self.every == 0 or "val_accuracy" in metrics):
+            for name, value in metrics.items():
+                if name != "step":
+                    self.events.add_scalar(_group(name), value, step)
+
+    def __enter__(self) -> "Logbook":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self.events:
+            self.events.close()
+        if self.file:
+            self.file.close()
+
+
+def _group(name: str) -> str:
+    """TensorBoard draws what stands before the slash together."""
+    first, _, rest = name.partition("_")
+    return f"{first}/{rest}" if first in ("scale", "val", "lr") and rest else f"train/{name}"

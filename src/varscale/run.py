@@ -1,0 +1,177 @@
+"""A run directory: what was asked for, what came out, and what it depends on."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from varscale.checkpoint import newest_checkpoint, restore_model
+from varscale.config import TrainConfig, read_config, validation
+from varscale.data import Dataset
+from varscale.data.sampler import EpisodeSampler
+from varscale.files import write_whole
+from varscale.model import ScaledModel
+from varscale.version import __version__
+
+CONFIG, PROVENANCE, RESULT, METRICS = (
+    "config.yaml",
+    "provenance.json",
+    "result.json",
+    "metrics.jsonl",
+)
+
+
+class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
+    """A run ended before its end; it can be resumed.
+
+    Attributes:
+        status: Exit status of the program.
+    """
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory that exists.
+
+    Attributes:
+        path: The directory.
+        config: What was asked for, every default filled in.
+        provenance: What it depends on: hashes and versions.
+    """
+
+    path: Path
+    config: TrainConfig
+    provenance: dict[str, Any]
+
+    @classmethod
+    def create(cls, path: Path, config: TrainConfig, dataset: Dataset) -> "Run":
+        """Make the directory of a resolved config; it appears whole or not at all."""
+        import yaml
+
+        if path.exists():
+            raise ValueError(
+                f"The run directory {path} exists. Go on with it by varscale resume {path}, or "
+                "choose another by --out."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        provenance = _provenance(config, dataset)
+        stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            stage.chmod(0o777 & ~_umask())
+            text = yaml.safe_dump(asdict(config), sort_keys=False)
+            write_whole(stage / CONFIG, text.encode())
+            write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
+            stage.rename(path)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+        return cls(path, config, provenance)
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """Open a run directory; one that was altered or is another version's is refused."""
+        for name in (CONFIG, PROVENANCE):
+            if not (path / name).is_file():
+                raise ValueError(f"Expected a run directory, got {path}: it has no {name}.")
+        try:
+            provenance = json.loads((path / PROVENANCE).read_text())
+            version, expected = provenance["versions"]["varscale"], provenance["config"]
+        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path / PROVENANCE} is damaged: {error!r}.") from error
+        if version.split(".")[:2] != __version__.split(".")[:2]:  # patches keep the numbers
+            raise ValueError(
+                f"{path} was made by varscale {version}, this is {__version__}: its numbers may "
+                f"differ. Use that version, or train anew from {path / CONFIG}."
+            )
+        try:
+            config = read_config(path / CONFIG)
+            intact = config.hash == expected
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
+        if not intact:
+            raise ValueError(
+                f"{path / CONFIG} was altered after the run began. Put it back, or train anew: "
+                f"varscale train --config {path / CONFIG} --out NEW."
+            )
+        return cls(path, config, provenance)
+
+    def dataset(self, name: str | None = None) -> Dataset:
+        """The run's dataset, or another by name; the run's own must be what it was."""
+        dataset = Dataset.open(name or self.config.dataset)
+        if name in (None, self.config.dataset) and dataset.hash != self.provenance["dataset"]:
+            raise ValueError(
+                f"The dataset {dataset.name!r} is not the one that {self.path} was trained on: "
+                f"hash {dataset.hash[:12]}, then {self.provenance['dataset'][:12]}. Prepare it as "
+                "it was, or train anew."
+            )
+        return dataset
+
+    def model(self) -> ScaledModel:
+        """The best model so far, in evaluation mode."""
+        best = newest_checkpoint(self.path / "best")
+        if best is None:
+            raise ValueError(
+                f"{self.path} has no model yet. Let it train: varscale resume {self.path}."
+            )
+        model = self.config.model()
+        restore_model(model, best.tensors)
+        return model.eval()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What came out; `None` while the run is not finished."""
+        path = self.path / RESULT
+        return json.loads(path.read_text()) if path.is_file() else None
+
+
+def load(path: str | Path) -> ScaledModel:
+    """The best model of a run directory, in evaluation mode."""
+    return Run.open(Path(path)).model()
+
+
+def _provenance(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
+    samplers = {"train": config.sampler(dataset["train"].labels, "train")}
+    if config.val_every:
+        samplers["val"] = validation(config, dataset)[1]
+    split = json.dumps([dataset.class_names, dataset.class_split]).encode()
+    return {
+        "config": config.hash,
+        "dataset": dataset.hash,
+        "split": hashlib.sha256(split).hexdigest(),
+        "episodes": {name: _episodes_hash(sampler) for name, sampler in samplers.items()},
+        "versions": {
+            "varscale": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "machine": {
+            "platform": platform.platform(),
+            "cpus": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def _episodes_hash(sampler: EpisodeSampler) -> str:
+    """Hash of the first hundred tasks, as row numbers."""
+    rows = sampler.batch(0, 100)
+    content = torch.cat([rows.support, rows.query], dim=1)
+    return hashlib.sha256(content.numpy().tobytes()).hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
