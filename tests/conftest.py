@@ -4,10 +4,14 @@ import os
 
 import hypothesis
 import jaxtyping
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import varscale
+from varscale.data.prepare import prepare
+from varscale.data.readers import Options
 
 # New examples at every desk, the same ones in CI: a change must not fail for another's luck.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -51,3 +55,33 @@ def random_episode(
         torch.randint(way, (tasks, queries), generator=generator),
         n_way=way,
     )
+
+
+@pytest.fixture(scope="session")
+def tiny_images(home, tmp_path_factory):
+    """A prepared dataset of grey 8x8 images, 7 classes to train on, 4 to validate, 4 to test."""
+    root = tmp_path_factory.mktemp("tiny") / "images"
+    generator = np.random.default_rng(0)
+    counts = {"train": 7, "val": 4, "test": 4}
+    for split, n in counts.items():
+        for k in range(n):
+            centre = generator.uniform(60, 190, size=(8, 8))
+            for i in range(12):
+                pixels = (centre + generator.normal(0, 40, size=(8, 8))).clip(0, 255)
+                path = root / split / f"{split}{k}" / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels.astype(np.uint8)).save(path)
+    prepare("tiny-images", root, Options(size=8, grey=True))
+    return "tiny-images"
+
+
+@pytest.fixture(scope="session")
+def points(home, tmp_path_factory):
+    """A prepared dataset of 6-dimensional embeddings, 12 classes split by a seed."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 10)
+    items = generator.normal(size=(12, 6))[labels] + 0.7 * generator.normal(size=(120, 6))
+    path = tmp_path_factory.mktemp("points") / "points.npz"
+    np.savez(path, embeddings=items.astype(np.float32), labels=labels)
+    prepare("points", path)
+    return "points"

@@ -238,6 +238,13 @@ def _sizes(backbone: str, options: Options, dataset: Dataset) -> Options:
     return {**{name: size for name, size in sizes.items() if name in known}, **options}
 
 
+def shipped_configs() -> Path:
+    """The folder of the configs that come with varscale."""
+    here = Path(__file__).parent
+    inside = here / "configs"  # where a wheel has them
+    return inside if inside.is_dir() else here.parents[1] / "configs"
+
+
 def read_config(path: Path) -> TrainConfig:
     """A config from a YAML file."""
     import yaml

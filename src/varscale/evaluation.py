@@ -1,16 +1,21 @@
 """Score a model on seeded test tasks: every item embedded once, all tasks at once."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import save
 from torch import Tensor
 
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.distributed import ALONE, Processes
+from varscale.files import write_whole
 from varscale.metrics import (
     BINS,
     brier_score,
@@ -151,6 +156,20 @@ def embedded(
         items = split.items(torch.arange(start, min(start + size, share.stop)))
         parts.append(model.host.embed_items(items.to(device).unsqueeze(0))[0])
     return processes.join(torch.cat(parts), len(split))
+
+
+def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation) -> None:
+    """Store figures as JSON, and beside them what they were computed from, as safetensors."""
+    folder.mkdir(exist_ok=True)
+    shots = "-".join(map(str, np.ravel(report["n_shot"])))
+    name = f"{report['dataset']}-{report['split']}-{report['n_way']}w{shots}s{report['n_query']}q"
+    name += "r" if report["queries"] == "random" else ""
+    name += f"-{report['episodes']}-seed{report['seed']}-samples{report['samples']}"
+    tensors = {k: v for k, v in vars(scores).items() if isinstance(v, Tensor)}
+    content = save({key: value.contiguous() for key, value in tensors.items()})
+    write_whole(folder / f"{name}.safetensors", content)
+    figures = {**report, "class_names": scores.class_names}
+    write_whole(folder / f"{name}.json", json.dumps(figures, indent=1).encode())
 
 
 class _Tally:

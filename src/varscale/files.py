@@ -17,10 +17,10 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        sync(path.parent)
     except OSError as error:
         new.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-    sync(path.parent)
 
 
 def sync(path: Path) -> None:

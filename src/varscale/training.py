@@ -6,6 +6,7 @@ same weights, bit for bit on a CPU, that it would have reached.
 """
 
 import json
+import logging
 import math
 import re
 import signal
@@ -17,7 +18,6 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from varscale.checkpoint import (
@@ -51,7 +51,13 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
         path: A run directory, as `Run.create` makes it.
         config: The run's config; its hardware may be another than the one it began with.
     """
-    fabric = fabric_of(config)
+    fabric = launched(
+        config.devices,
+        num_nodes=config.num_nodes,
+        accelerator=config.accelerator,
+        strategy=config.strategy,
+        precision=config.precision,
+    )
     fabric.barrier()  # torchrun starts all processes at once, and one of them makes the directory
     run = Run.open(path)
     trainer = Trainer(run, config, fabric)
@@ -182,7 +188,7 @@ class Trainer:
             tensors |= optimizer_tensors(self.optimizers)
         bad = next((name for name, t in tensors.items() if not t.isfinite().all()), None)
         if bad is not None:
-            raise self._diverged(step, f"{bad.partition('/')[2]} is no longer finite.")
+            raise self._diverged(step, f"{bad.removeprefix('model/')} is no longer finite.")
         if self.processes.rank == 0:
             keep = 2 if folder == "checkpoint" else 1
             save_checkpoint(self.run.path / folder, step, tensors, self.state, keep=keep)
@@ -270,15 +276,24 @@ class Signals:
         self.received = number
 
 
-def fabric_of(config: TrainConfig) -> Fabric:
-    """Fabric for the config's hardware, launched."""
-    several = config.devices * config.num_nodes > 1 or config.strategy == "ddp"
+def launched(
+    devices: int,
+    *,
+    num_nodes: int = 1,
+    accelerator: str = "auto",
+    strategy: str = "auto",
+    precision: Any = "32-true",
+) -> Fabric:
+    """Fabric on this hardware; where there are to be several processes, they are running."""
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    several = devices * num_nodes > 1 or strategy == "ddp"
     fabric = Fabric(
-        accelerator=config.accelerator,
-        devices=config.devices,
-        num_nodes=config.num_nodes,
-        strategy=DDPStrategy(broadcast_buffers=False) if several else "auto",
-        precision=config.precision,
+        accelerator=accelerator,
+        devices=devices,
+        num_nodes=num_nodes,
+        strategy="ddp" if several else "auto",
+        precision=precision,
     )
     fabric.launch()
     return fabric

@@ -3,12 +3,22 @@
 import sys
 from collections.abc import Sequence
 
-from varscale.cli import bench, data, ls, resume, train
+from varscale.cli import bench, compare, data, demo, doctor, evaluate, ls, resume, train
 from varscale.cli.parser import Parser
 from varscale.run import Interrupted
 from varscale.version import __version__
 
-COMMANDS = {"train": train, "resume": resume, "data": data, "ls": ls, "bench": bench}
+COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "compare": compare,
+    "data": data,
+    "ls": ls,
+    "bench": bench,
+    "doctor": doctor,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

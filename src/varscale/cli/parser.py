@@ -20,17 +20,36 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong and exit with status 2."""
-        wrong = re.search(r"unrecognized arguments: (--[\w.-]+)", message)
-        nearest = (
-            difflib.get_close_matches(wrong[1], self._option_string_actions, cutoff=0.7)
-            if wrong
-            else []
-        )
-        prog = self.prog.replace(" [options]", "")
-        hint = f"Did you mean {nearest[0]}?" if nearest else f"Try {prog} --help."
         sentence = " ".join(message.split()).rstrip(".")
-        sys.stderr.write(f"{prog}: {sentence}. {hint}\n")
+        prog = self.prog.replace(" [options]", "")
+        within = re.match(r"Subcommand '(\S+)' does not accept option '(\S+)'", sentence)
+        missing = re.match(r"the following arguments are required: (\w+)\.(\S+)", sentence)
+        wrong = re.search(r"unrecognized arguments: (--[\w.-]+)", sentence)
+        known, got = self._option_string_actions, wrong[1] if wrong else None
+        if within:  # a key in a config file
+            command, key = within.groups()
+            assert self._subcommands_action is not None
+            own = self._subcommands_action._name_parser_map[command]
+            known, got = own._option_string_actions, f"--{key}"
+            prog, sentence = f"{prog} {command}", f"unknown key {key!r}"
+        elif missing:
+            prog, sentence = f"{prog} {missing[1]}", f"the option --{missing[2]} is required"
+        nearest = difflib.get_close_matches(got, known, cutoff=0.6) if got else []
+        meant = nearest[0][2:] if nearest and within else "".join(nearest[:1])
+        hint = f"Did you mean {meant}?" if nearest else f"Try {prog} --help."
+        sys.stderr.write(f"{prog}: {_plain(sentence)}. {hint}\n")
         raise SystemExit(2)
+
+
+def _plain(sentence: str) -> str:
+    """A complaint about a value, without the names of Python's types."""
+    parts = re.fullmatch(r'Parser key "(\S+)": (.*?)\W*(?:Got|Given) value: (.*)', sentence)
+    expected = re.findall(r"Expected an? (?:typing\.)?(Literal\[[^\]]*\]|<class '\w+'>)", sentence)
+    if not parts or not expected:
+        return sentence
+    names = [re.sub(r"Literal\[(.*)\]|<class '(\w+)'>", r"\1\2", e) for e in expected]
+    wanted = " or ".join(name for name in names if name != "NoneType")
+    return f"{parts[1]}: expected {wanted}, got {parts[3]}"
 
 
 def command(description: str, example: str) -> Parser:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ActionConfigFile, Namespace
+from jsonargparse import Namespace
 
 from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
@@ -24,7 +24,7 @@ def parser() -> Parser:
         "Train a model into a run directory.",
         "varscale train --config configs/glyphs/svs.yaml --steps 200 --out runs/svs",
     )
-    parser.add_argument("--config", action=ActionConfigFile, help="YAML file of any of the options")
+    parser.add_argument("--config", action="config", help="YAML file of any of the options")
     parser.add_argument("--out", type=str | None, default=None, help="run directory to make")
     parser.add_class_arguments(TrainConfig, None)
     return parser

@@ -1,0 +1,105 @@
+"""`varscale demo`: the main job, on letters that come with varscale."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.table import Table
+
+from varscale.cli.compare import compared
+from varscale.cli.evaluate import Test, described, facts, percent, score, task_of
+from varscale.cli.parser import Parser, command
+from varscale.cli.train import train_quietly
+from varscale.config import TrainConfig, read_config, resolved, shipped_configs
+from varscale.data import Dataset
+from varscale.evaluation import Evaluation
+from varscale.figures import overview
+from varscale.logbook import read_metrics
+from varscale.run import Run
+
+METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Train with and without a learned scale on the same tasks, and compare.",
+        "varscale demo --out demo",
+    )
+    parser.add_argument("--out", type=str, default="demo", help="folder for runs and plots")
+    parser.add_argument("--steps", type=int | None, help="training steps, instead of the config's")
+    parser.add_argument("--episodes", type=int, default=10_000, help="test tasks")
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Train what is not trained yet, test all of it, print the table and draw the plots."""
+    began, out = time.monotonic(), Path(args.out)
+    test = Test(episodes=args.episodes)
+    sys.stderr.write("glyphs: letters of ten scripts, drawn on first use\n")
+    dataset = Dataset.open("glyphs")
+    runs: dict[str, tuple[Run, Evaluation]] = {}
+    for name, file in METHODS.items():
+        config = read_config(shipped_configs() / "glyphs" / f"{file}.yaml")
+        if args.steps is not None:
+            config = TrainConfig(**{**vars(config), "steps": args.steps})
+        trained_run = trained(out / file, resolved(config, dataset), dataset)
+        runs[name] = trained_run, score(trained_run, test)
+    base, base_scores = runs["no scaling"]
+    rows: dict[str, Any] = {
+        name: {**compared(base, run, base_scores, scores), "scale": final_scale(run)}
+        for name, (run, scores) in runs.items()
+    }
+    report: dict[str, Any] = {"methods": rows, "episodes": args.episodes}
+    report |= facts(base, test, task_of(base, test)[1])
+    report["plots"] = str(out / "demo.png")
+    title = f"{described(report)}; {base.config.steps:,} training steps, seed {base.config.seed}"
+    overview(
+        {name: (run.path, scores) for name, (run, scores) in runs.items()},
+        out / "demo.png",
+        title=title,
+    )
+    if args.json:
+        sys.stdout.write(json.dumps(report) + "\n")
+        return
+    table = Table(
+        "method", "accuracy %", "gain, paired", "NLL", "ECE %", "scale: mean (min .. max)"
+    )
+    for name, row in rows.items():
+        gain = "" if name == "no scaling" else percent(row["difference"], row["ci95"])
+        low, mean, high = row["scale"]
+        table.add_row(
+            name,
+            percent(row["b"]["accuracy"], row["b"]["ci95"]),
+            gain,
+            f"{row['b']['nll']:.3f}",
+            f"{100 * row['b']['ece']:.1f}",
+            f"{mean:.3g}" if low == high else f"{mean:.3g} ({low:.3g} .. {high:.3g})",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"{title}. Intervals are 95 % over test tasks; gains are paired, task by task.")
+    console.print(f"Conv-4, cosine. Plots: {report['plots']}. {time.monotonic() - began:.0f} s.")
+
+
+def trained(path: Path, config: TrainConfig, dataset: Dataset) -> Run:
+    """The finished run at a path: as it is, gone on with, or made."""
+    run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
+    if run.config.hash != config.hash:
+        raise ValueError(
+            f"{path} was made with other settings. Remove it, or choose another folder by --out."
+        )
+    if run.result is None:
+        train_quietly(path, config, title=path.name)
+    return run
+
+
+def final_scale(run: Run) -> tuple[float, float, float]:
+    """Smallest, mean and largest entry of the scale at the step of the best model."""
+    best = (run.result or {})["best_step"]
+    row = read_metrics(run.path, until=best)[-1]
+    return row["scale_min"], row["scale_mean"], row["scale_max"]

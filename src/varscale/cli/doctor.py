@@ -1,0 +1,118 @@
+"""`varscale doctor`: versions, devices, known conflicts."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.table import Table
+
+from varscale.allocator import keep_memory
+from varscale.cli.parser import Parser, command
+from varscale.data.store import data_root, prepared
+from varscale.version import __version__
+
+PACKAGES = {
+    "torch": "",
+    "numpy": "",
+    "scikit-learn": "",
+    "safetensors": "",
+    "jsonargparse": "",
+    "lightning-fabric": "train",
+    "tensorboard": "train",
+    "matplotlib": "train",
+    "pytorch-metric-learning": "metric-learning",
+    "pooch": "download",
+}
+"""What varscale uses, and the extra that brings it."""
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    return command("Show versions, devices and known conflicts.", "varscale doctor")
+
+
+def run(args: Namespace) -> None:
+    """Look around, and print what was found."""
+    found = findings()
+    if args.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    table = Table("what", "found")
+    for name, value in found.items():
+        if name not in ("conflicts", "packages"):
+            table.add_row(name, str(value))
+    for name, version in found["packages"].items():
+        extra = f"not installed: pip install 'varscale[{PACKAGES[name]}]'"
+        table.add_row(name, version or extra)
+    console = Console(highlight=False)
+    console.print(table)
+    for conflict in found["conflicts"]:
+        console.print(f"conflict: {conflict}")
+    if not found["conflicts"]:
+        console.print("no known conflicts")
+
+
+def findings() -> dict[str, Any]:
+    """All that the command shows."""
+    root = data_root()
+    place = next(p for p in (root, *root.parents) if p.exists())
+    return {
+        "varscale": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "devices": devices(),
+        "allocator": (
+            "glibc: freed memory is kept between steps"
+            if keep_memory()
+            else "not glibc: large tensors may be slow to allocate"
+        ),
+        "data": str(root),
+        "datasets": prepared(root),
+        "free": f"{shutil.disk_usage(place).free / 2**30:.0f} GiB",
+        "packages": {name: version(name) for name in PACKAGES},
+        "conflicts": conflicts(),
+    }
+
+
+def devices() -> list[str]:
+    """What can be trained on."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+def conflicts() -> list[str]:
+    """Combinations that are known not to work, or not to work well."""
+    found = []
+    torch_version = version("torch") or torch.__version__
+    if version("torchvision") and torch_version.endswith("+cpu"):
+        found.append(
+            "torchvision beside a CPU build of torch cannot be imported by many packages. varscale "
+            "does not need it: pip uninstall torchvision."
+        )
+    if torch.version.cuda and not torch.cuda.is_available():
+        found.append(
+            "this torch is built for CUDA, but no GPU can be used. Look at the driver, or install "
+            "the smaller CPU build."
+        )
+    if os.environ.get("OMP_NUM_THREADS", "").isdecimal() and (
+        int(os.environ["OMP_NUM_THREADS"]) > (os.cpu_count() or 1)
+    ):
+        found.append("OMP_NUM_THREADS is larger than the number of cores: steps will be slow.")
+    return found
+
+
+def version(package: str) -> str | None:
+    """Version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,72 @@
+"""Plots of runs: how they learned, where the scale went, what their probabilities are worth."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varscale.evaluation import Evaluation
+from varscale.logbook import read_metrics
+
+COLOURS = ("#5b6770", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+"""Told apart by everybody, and in print (after Okabe and Ito)."""
+
+
+def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: str) -> None:
+    """Learning curves, scale and reliability of some runs side by side, as a PNG.
+
+    Args:
+        runs: Run directory and test scores by the name to show.
+        out: File to write.
+        title: What was done, and on what.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    curves, scale, reliability = figure.subplots(1, 3)
+    for (name, (path, scores)), colour in zip(runs.items(), COLOURS, strict=False):
+        rows = read_metrics(path)
+        learning_curve(curves, rows, name, colour)
+        scale_path(scale, rows, name, colour)
+        reliability_curve(reliability, scores, name, colour)
+    reliability.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
+    curves.set(xlabel="step", ylabel="validation accuracy %", title="Learning")
+    scale.set(xlabel="step", ylabel="scale", yscale="log", title="Scale: mean, and its range")
+    reliability.set(
+        xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), title="Reliability (test)"
+    )
+    curves.legend(fontsize=8)
+    figure.savefig(out, dpi=120)
+
+
+def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
+    """Validation accuracy with its interval."""
+    seen = [row for row in rows if "val_accuracy" in row]
+    steps = [row["step"] for row in seen]
+    accuracy = 100 * np.array([row["val_accuracy"] for row in seen])
+    half = 100 * np.array([row["val_ci95"] for row in seen])
+    axes.plot(steps, accuracy, color=colour, label=name)
+    axes.fill_between(
+        steps, accuracy - half, accuracy + half, color=colour, alpha=0.15, linewidth=0
+    )
+
+
+def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
+    """Mean of the scale; the band is its smallest and largest entry, and two posterior spreads."""
+    steps = [row["step"] for row in rows]
+    low = np.array([row["scale_min"] - 2 * row["scale_spread"] for row in rows])
+    high = np.array([row["scale_max"] + 2 * row["scale_spread"] for row in rows])
+    axes.plot(steps, [row["scale_mean"] for row in rows], color=colour, label=name)
+    axes.fill_between(steps, low.clip(min=0.1), high, color=colour, alpha=0.15, linewidth=0)
+
+
+def reliability_curve(axes: Any, scores: Evaluation, name: str, colour: str) -> None:
+    """Accuracy against confidence, in the bins of the calibration error."""
+    count, confidence, hits = scores.bins.numpy()
+    seen = count >= 20  # a bin of a few predictions says nothing
+    axes.plot(
+        confidence[seen] / count[seen], hits[seen] / count[seen], "o-", color=colour,
+        markersize=3, label=name,
+    )  # fmt: skip
