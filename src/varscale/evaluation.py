@@ -1,7 +1,8 @@
 """Score a model on seeded test tasks: every item embedded once, all tasks at once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Split
+from varscale.data.sampler import EpisodeRows
 from varscale.distributed import ALONE, Processes
 from varscale.files import write_whole
 from varscale.metrics import (
@@ -123,17 +125,15 @@ def evaluate(
         int(np.prod(split.dataset.items.shape[1:])) if anew else model.host.out_dim
     )
     chunk = 1 if one_by_one else max(1, CHUNK // size)
-    for start in range(share.start, share.stop, chunk):
-        count = min(chunk, share.stop - start)
-        rows = sampler.batch(start, count)
+    for start, rows in _drawn_ahead(sampler, share, chunk):
         if anew:
             episode = split.episode(rows).to(device)
             log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
         else:
             log_p = model.predict(
-                table[rows.support],
+                picked(table, rows.support),
                 rows.support_labels.to(device),
-                table[rows.query],
+                picked(table, rows.query),
                 n_way=rows.n_way,
                 samples=samples,
                 index=start,
@@ -158,6 +158,33 @@ def embedded(
     return processes.join(torch.cat(parts), len(split))
 
 
+def _drawn_ahead(
+    sampler: EpisodeSampler, share: range, chunk: int
+) -> Iterator[tuple[int, EpisodeRows]]:
+    """Tasks in chunks, with the number of the first; the next chunk is drawn in the meantime."""
+    starts = range(share.start, share.stop, chunk)
+
+    def draw(start: int) -> EpisodeRows:
+        return sampler.batch(start, min(chunk, share.stop - start))
+
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(draw, starts[0]) if starts else None
+        for start in starts:
+            assert coming is not None
+            rows = coming.result()
+            if start + chunk < share.stop:
+                coming = thread.submit(draw, start + chunk)
+            yield start, rows
+
+
+def picked(
+    table: Float[Tensor, "item dim"], rows: Int[Tensor, "task n"]
+) -> Float[Tensor, "task n dim"]:
+    """Rows of a table, by tasks."""
+    chosen = table.index_select(0, rows.flatten().to(table.device))
+    return chosen.view(*rows.shape, -1)
+
+
 def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation) -> None:
     """Store figures as JSON, and beside them what they were computed from, as safetensors."""
     folder.mkdir(exist_ok=True)
@@ -173,13 +200,14 @@ def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation)
 
 
 class _Tally:
-    """Counts over the tasks seen so far."""
+    """What was predicted in the tasks seen so far."""
 
     def __init__(self, split: Split, sampler: EpisodeSampler) -> None:
-        self.per_task: list[Tensor] = []  # (3, task): accuracy, nll, brier
         self.ids = torch.from_numpy(sampler.class_ids.astype(np.int64))
         self.names = tuple(split.dataset.class_names[i] for i in self.ids)
         n = len(self.ids)
+        self.per_task: list[Tensor] = []  # (3, task): accuracy, nll, brier
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # confidence, true, guessed
         self.bins = torch.zeros(3, BINS, dtype=torch.float64)
         self.hits = torch.zeros(n, dtype=torch.long)
         self.queries = torch.zeros(n, dtype=torch.long)
@@ -192,21 +220,31 @@ class _Tally:
         classes: Int[Tensor, "task way"],
     ) -> None:
         top, guess = log_p.max(-1)
-        hit = guess == labels
         nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        values = (hit, nll, brier_score(log_p, labels))
+        values = (guess == labels, nll, brier_score(log_p, labels))
         self.per_task.append(torch.stack([v.double().mean(-1) for v in values]))
-        self.bins += calibration_bins(top.exp(), hit)
-        n = len(self.ids)
         place = torch.searchsorted(self.ids, classes.contiguous())
-        true, guessed = place.gather(1, labels).flatten(), place.gather(1, guess).flatten()
+        self.waiting.append((top, place.gather(1, labels), place.gather(1, guess)))
+        if len(self.waiting) >= 100:  # counting costs as much for one chunk as for many
+            self._count()
+
+    def _count(self) -> None:
+        if not self.waiting:
+            return
+        top, true, guessed = (
+            torch.cat([p.flatten() for p in part]) for part in zip(*self.waiting, strict=True)
+        )
+        self.waiting.clear()
+        n, hit = len(self.ids), true == guessed
+        self.bins += calibration_bins(top.exp(), hit)
         self.queries += torch.bincount(true, minlength=n)
-        self.hits += torch.bincount(true[hit.flatten()], minlength=n)
+        self.hits += torch.bincount(true, hit, minlength=n).long()
         if len(self.confusion):
             self.confusion += torch.bincount(true * n + guessed, minlength=n * n).view(n, n)
 
     def result(self, processes: Processes, episodes: int) -> Evaluation:
         """The tasks of all processes together."""
+        self._count()
         parts = torch.cat([torch.empty(3, 0, dtype=torch.float64), *self.per_task], dim=1)
         accuracy, nll, brier = processes.join(parts.T.contiguous(), episodes).T
         counts = [self.bins, self.hits, self.queries, self.confusion]

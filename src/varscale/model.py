@@ -155,9 +155,11 @@ class ScaledModel(nn.Module):
         groups = [group for group in groups if group["params"]]
         optimizers: list[Optimizer] = []
         if groups and algorithm == "adam":
-            optimizers.append(Adam(groups, lr=lr, weight_decay=weight_decay))
+            optimizers.append(Adam(groups, lr=lr, weight_decay=weight_decay, fused=True))
         elif groups:
-            optimizers.append(SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay))
+            optimizers.append(
+                SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True)
+            )
         if self.scaler.steps_itself and any(True for _ in self.scaler.parameters()):
             optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
         return optimizers

@@ -30,6 +30,7 @@ from varscale.checkpoint import (
     weights_hash,
 )
 from varscale.config import TrainConfig, validation
+from varscale.data import Dataset
 from varscale.data.feed import Feed
 from varscale.distributed import Processes, share_batch_norm
 from varscale.episode import Episode
@@ -60,7 +61,7 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
     )
     fabric.barrier()  # torchrun starts all processes at once, and one of them makes the directory
     run = Run.open(path)
-    trainer = Trainer(run, config, fabric)
+    trainer = Trainer(run, config, fabric, run.dataset())
     main = trainer.processes.rank == 0
     book = Logbook(path, every=config.log_every, done=trainer.done, main=main)
     with Signals() as signals, book:
@@ -95,12 +96,12 @@ class Trainer:
         run: The run; where it has a checkpoint, that is where the trainer stands.
         config: Its config.
         fabric: Already launched.
+        dataset: Its dataset.
     """
 
-    def __init__(self, run: Run, config: TrainConfig, fabric: Fabric) -> None:
+    def __init__(self, run: Run, config: TrainConfig, fabric: Fabric, dataset: Dataset) -> None:
         self.run, self.config, self.fabric = run, config, fabric
         self.processes = Processes(fabric.global_rank, fabric.world_size)
-        dataset = run.dataset()
         sampler = config.sampler(dataset["train"].labels, "train")
         self.feed = Feed(dataset["train"], sampler, config.tasks_per_step, self.processes)
         self.validation = validation(config, dataset) if config.val_every else None
@@ -118,7 +119,7 @@ class Trainer:
         own = self.model.scaler.steps_itself  # a scaler's own rate is constant, and not clipped
         self.schedules = [Schedule(o) for o in self.optimizers[: len(self.optimizers) - own]]
         self.steps = config.steps if self.optimizers and config.steps else 0
-        loss = TaskLoss(self.model, config.seed, config.n_way)
+        loss = TaskLoss(self.model, config.seed)
         wrapped: Any = fabric.setup(loss, *self.optimizers) if self.optimizers else [loss]
         self.loss, self.steppers = wrapped[0], wrapped[1:]
         self.loss.train()
@@ -138,7 +139,7 @@ class Trainer:
             schedule.set(self.config.rate_factor(step))
         index, episode = self.feed(step)
         try:
-            terms = self.loss(index, *_tensors(episode.to(self.fabric.device)))
+            terms = self.loss(index, episode.n_way, **episode.to(self.fabric.device).tensors)
         except ValueError as error:
             raise self._diverged(step + 1, str(error)) from error
         metrics = self._everybodys(terms, stop)
@@ -230,13 +231,13 @@ class Trainer:
 class TaskLoss(nn.Module):
     """`ScaledModel.loss` as a forward of plain tensors, which is what Fabric and DDP can wrap."""
 
-    def __init__(self, model: ScaledModel, seed: int, n_way: int) -> None:
+    def __init__(self, model: ScaledModel, seed: int) -> None:
         super().__init__()
-        self.model, self.seed, self.n_way = model, seed, n_way
+        self.model, self.seed = model, seed
 
-    def forward(self, index: int, *tensors: Tensor) -> dict[str, Tensor]:
+    def forward(self, index: int, n_way: int, **tensors: Tensor) -> dict[str, Tensor]:
         """The loss of the tasks from `index` on, its terms, the accuracy and the scale."""
-        episode = Episode(*tensors, n_way=self.n_way)  # type: ignore[arg-type, misc]
+        episode = Episode.trusted(**tensors, n_way=n_way)
         loss = self.model.loss(episode, index=index, seed=self.seed)
         assert episode.query_labels is not None
         lowest, highest = loss.q.loc.aminmax()
@@ -297,11 +298,6 @@ def launched(
     )
     fabric.launch()
     return fabric
-
-
-def _tensors(episode: Episode) -> tuple[Tensor, ...]:
-    assert episode.query_labels is not None
-    return episode.support, episode.support_labels, episode.query, episode.query_labels
 
 
 def _way_back(run: Run) -> str:

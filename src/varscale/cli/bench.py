@@ -7,7 +7,6 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
-from varscale import bench
 from varscale.cli.parser import Parser, command
 
 
@@ -15,12 +14,17 @@ def parser() -> Parser:
     """Options of the command."""
     parser = command("Measure the speed ratios of this machine.", "varscale bench --json")
     parser.add_argument("--repeats", type=int, default=15, help="turns of each measurement")
+    parser.add_argument(
+        "--parts", type=list[str] | None, default=None, help="some of them: [heads,evaluation]"
+    )
     return parser
 
 
 def run(args: Namespace) -> None:
     """Measure, and print each ratio beside its target."""
-    ratios = bench.run(args.repeats)
+    from varscale import bench  # brings Fabric
+
+    ratios = bench.run(args.repeats, args.parts)
     if args.json:
         sys.stdout.write(json.dumps({ratio.key: ratio.value for ratio in ratios}) + "\n")
         return

@@ -116,10 +116,10 @@ class Split:
         """The tasks that a sampler has drawn from `labels`."""
         items = self.items(torch.cat([rows.support.flatten(), rows.query.flatten()]))
         support, query = items.tensor_split([rows.support.numel()])
-        return Episode(
-            support.unflatten(0, rows.support.shape),
-            rows.support_labels,
-            query.unflatten(0, rows.query.shape),
-            rows.query_labels,
+        return Episode.trusted(  # items were checked when they were prepared
+            support=support.unflatten(0, rows.support.shape),
+            support_labels=rows.support_labels,
+            query=query.unflatten(0, rows.query.shape),
+            query_labels=rows.query_labels,
             n_way=rows.n_way,
         )

@@ -1,0 +1,61 @@
+"""Ten thousand test tasks, and drawing them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from varscale.bench.plain import Plain
+from varscale.bench.synthetic import synthetic
+from varscale.bench.timing import Ratio, interleaved, ratio_of
+from varscale.data import EpisodeSampler
+from varscale.evaluation import embedded, evaluate
+from varscale.factory import create
+
+
+def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
+    """Five-way 1-shot 15-query, on as many 28x28 images as Omniglot's test classes have."""
+    dataset = synthetic(folder, (28, 28, 1), classes=423, per_class=20, name="characters")
+    split = dataset["train"]
+    sampler = EpisodeSampler(split.labels, n_way=5, n_shot=1, n_query=15, stream="test")
+    options = {"image_size": 28, "in_channels": 1}
+    model = create(backbone_options=options, scaler="svs", metric="cosine").eval()
+
+    def ours() -> None:
+        evaluate(model, split, sampler, episodes=10_000)
+
+    def embedding() -> None:
+        embedded(model, split, torch.device("cpu"))
+
+    def usual() -> float:
+        return 100 * plain("eval 100")
+
+    return [
+        Ratio(
+            "eval_speedup",
+            ratio_of(usual, ours, repeats=repeats),
+            150.0,
+            True,
+            "10,000 episodes each embedded anew (extrapolated from 100) over ours, 28x28",
+        ),
+        Ratio(
+            "eval_over_embed",
+            ratio_of(ours, embedding, repeats=repeats),
+            1.10,
+            False,
+            "whole evaluation of 10,000 episodes over embedding the split once, 28x28",
+        ),
+    ]
+
+
+def episodes_per_second(repeats: int) -> Ratio:
+    """Rate of index sampling: five-way 5-shot 15-query episodes of 64 classes x 600 items."""
+    sampler = EpisodeSampler(np.repeat(np.arange(64), 600), n_way=5, n_shot=5, n_query=15)
+    count = 5000
+
+    def draw() -> None:
+        sampler.batch(0, count)
+
+    (seconds,) = interleaved(draw, repeats=min(repeats, 10))
+    meaning = "episodes drawn a second (a rate, for orientation; not a ratio)"
+    return Ratio("episodes_per_s", count / seconds, 100_000.0, True, meaning)

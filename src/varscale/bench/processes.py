@@ -1,0 +1,56 @@
+"""Two processes with a thread each against one process with two threads."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from varscale.bench.synthetic import synthetic
+from varscale.bench.timing import Ratio
+from varscale.logbook import read_metrics
+
+STEPS, WARM_UP = 40, 10
+
+
+def ddp_2_over_1(folder: Path, repeats: int) -> Ratio:
+    """Throughput of `varscale train` with two processes over one, two tasks per step, 32x32."""
+    synthetic(folder / "data", (32, 32, 3), classes=64, per_class=40, name="shared")
+    rounds = max(1, repeats // 5)
+    one, two = [], []
+    for i in range(rounds):
+        one.append(_seconds(folder, f"one{i}", devices=1, threads=2))
+        two.append(_seconds(folder, f"two{i}", devices=2, threads=1))
+    value = median(a / b for a, b in zip(one, two, strict=True))
+    meaning = "throughput of 2 processes x 1 thread over 1 process x 2 threads, 32x32, 2 tasks"
+    return Ratio("ddp_2_over_1", value, 0.9, True, meaning)
+
+
+def _seconds(folder: Path, name: str, *, devices: int, threads: int) -> float:
+    """Median seconds of a step of a real run."""
+    out = folder / name
+    options = {
+        "dataset": "shared",
+        "scaler": "svs",
+        "metric": "cosine",
+        "n_shot": 5,
+        "tasks_per_step": 2,
+        "steps": STEPS,
+        "val_every": 0,
+        "checkpoint_every": 0,
+        "accelerator": "cpu",
+        "devices": devices,
+        "out": out,
+    }
+    arguments = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    done = subprocess.run(
+        [sys.executable, "-m", "varscale", "train", *arguments],
+        env={**os.environ, "VARSCALE_HOME": str(folder), "OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ValueError(f"The run with {devices} processes failed: {done.stderr.strip()}")
+    seconds: list[float] = [row["seconds"] for row in read_metrics(out)[WARM_UP:]]
+    return median(b - a for a, b in pairwise(seconds))

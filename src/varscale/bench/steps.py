@@ -1,0 +1,109 @@
+"""Whole training steps against the bare backbone, and scalers against none."""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varscale.backbones import Conv4
+from varscale.bench.plain import Plain, training_step
+from varscale.bench.synthetic import synthetic
+from varscale.bench.timing import Ratio, interleaved, ratio_of
+from varscale.config import TrainConfig, resolved
+from varscale.data import Dataset
+from varscale.logbook import Logbook
+from varscale.run import Run
+from varscale.training import Trainer, launched
+
+TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
+
+
+def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Callable[[], None]:
+    """A training step as `varscale train` makes it, logging included."""
+    config = TrainConfig(dataset=dataset.name, val_every=0, metric="cosine", **options)
+    config = resolved(config, dataset)
+    path = folder / f"{dataset.name}-{config.scaler}-{config.tasks_per_step}"
+    run = Run.create(path, config, dataset)
+    trainer = Trainer(run, config, launched(1, accelerator="cpu"), dataset)
+    book = Logbook(path, every=config.log_every, done=0, main=True)
+    numbers = count()
+    return lambda: book.write(trainer.step(next(numbers)))
+
+
+def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
+    """A whole step over forward, backward and Adam of the same backbone on a resident batch."""
+    targets = {84: 1.05, 32: 1.08, 28: 1.10}
+    ratios = []
+    for size, target in targets.items():
+        channels = 1 if size == 28 else 3
+        dataset = synthetic(folder, (size, size, channels), classes=64, per_class=40)
+        floor = training_step(
+            Conv4(image_size=size, in_channels=channels),
+            torch.rand(100, channels, size, size).contiguous(memory_format=torch.channels_last),
+        )
+        ours = whole_step(folder, dataset, scaler="svs", **TASK)
+        ratios.append(
+            Ratio(
+                f"train_over_floor_{size}",
+                ratio_of(ours, floor, repeats=repeats if size == 84 else 4 * repeats),
+                target,
+                False,
+                f"whole training step over forward + backward + Adam, {size}x{size}, 100 images",
+            )
+        )
+    return ratios
+
+
+def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
+    """Plain NCHW Conv-4 with the default allocator, in its own process, over ours."""
+    ratios = []
+    for size, target in ((32, 1.4), (84, 2.0)):
+        images = torch.rand(100, 3, size, size).contiguous(memory_format=torch.channels_last)
+        ours = training_step(Conv4(image_size=size), images)
+
+        def theirs(size: int = size) -> float:
+            return plain(f"train {size}")
+
+        ratios.append(
+            Ratio(
+                f"fast_backbone_{size}",
+                ratio_of(theirs, ours, repeats=repeats if size == 84 else 4 * repeats),
+                target,
+                True,
+                f"training step of a plain Conv-4, default allocator, over ours, {size}x{size}",
+            )
+        )
+    return ratios
+
+
+def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
+    """A step with a scaler over one without, Conv-4, 84x84, 5-way 5-shot."""
+    dataset = synthetic(folder, (84, 84, 3), classes=64, per_class=40, name="overhead")
+    without = whole_step(folder, dataset, scaler=None, **TASK)
+    ratios = []
+    for scaler, target in (("svs", 1.01), ("d-svs", 1.02), ("d-avs", 1.05)):
+        step = whole_step(folder, dataset, scaler=scaler, **TASK)
+        ratios.append(
+            Ratio(
+                f"scaler_overhead_{scaler.replace('-', '')}",
+                ratio_of(step, without, repeats=repeats),
+                target,
+                False,
+                f"training step with {scaler} over one without scaling, 84x84",
+            )
+        )
+    return ratios
+
+
+def tasks_per_second(folder: Path, repeats: int) -> Ratio:
+    """Scaler training on frozen 384-d embeddings, 10-way 1-shot 10-query."""
+    dataset = synthetic(folder, (384,), classes=50, per_class=150)
+    tasks = 64
+    step = whole_step(
+        folder, dataset, scaler="svs", n_way=10, n_shot=1, n_query=10, tasks_per_step=tasks
+    )
+    (seconds,) = interleaved(step, repeats=4 * repeats)
+    meaning = "tasks a second, SVS on frozen 384-d embeddings (a rate, for orientation)"
+    return Ratio("tasks_per_s", tasks / seconds, 5000.0, True, meaning)
