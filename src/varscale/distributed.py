@@ -87,9 +87,9 @@ class _SharedNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        axes = [0, *range(2, x.ndim)]
-        local = torch.stack(torch.var_mean(x, axes, correction=0))  # (2, channel)
-        variances, means = _gather(local, dist.get_world_size()).unbind(1)
+        nothing = x.new_zeros(x.shape[1])  # the running statistics are not this kernel's to keep
+        local = torch.stack(torch.batch_norm_update_stats(x, nothing, nothing.clone(), 0.0))
+        means, variances = _gather(local, dist.get_world_size()).unbind(1)
         mean = means.mean(0)
         var = variances.mean(0) + means.var(0, correction=0)
         ctx.save_for_backward(x, weight, mean, var)
@@ -101,18 +101,21 @@ class _SharedNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, var = ctx.saved_tensors
-        # As if the statistics were constants; then what flows back through them.
-        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
-            gradients[0], x, weight, mean, var, None, None, False, ctx.eps, [True, True, True]
+        inverse = (var + ctx.eps).rsqrt()
+        _, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], x, weight, None, None, mean, inverse, True, ctx.eps, [False, True, True]
         )
         world = dist.get_world_size()
         all_weight, all_bias = _gather(torch.stack([grad_weight, grad_bias]), world).sum(0)
+        # dx = w / std (dy - sum(dy) / n - (x - mean) / std * sum(dy (x - mean) / std) / n),
+        # as one linear function of x and dy for each channel
         n = x.numel() // x.shape[1] * world
-        per_item = weight * (var + ctx.eps).rsqrt() / n
-        slope = -per_item * (var + ctx.eps).rsqrt() * all_weight
-        offset = -per_item * all_bias - slope * mean
+        per_dy = weight * inverse
+        per_x = -per_dy * inverse * all_weight / n
+        constant = -per_dy * all_bias / n - per_x * mean
         shape = (1, -1) + (1,) * (x.ndim - 2)
-        grad_x.add_(offset.view(shape)).addcmul_(x, slope.view(shape))
+        grad_x = torch.addcmul(constant.view(shape), x, per_x.view(shape))
+        grad_x.addcmul_(gradients[0], per_dy.view(shape))
         return grad_x, grad_weight, grad_bias, None
 
 
