@@ -141,10 +141,13 @@ def test_any_altered_byte_of_a_checkpoint_is_found(uninterrupted, tmp_path):
 def test_a_signal_saves_the_step_and_ends(uninterrupted, tmp_path, number):
     config, _, expected = uninterrupted
     run = new_run(tmp_path / "run", config)
+    steps = train(run.path, run.config)
+    for _ in range(4):
+        next(steps)
+    os.kill(os.getpid(), number)
+    assert next(steps)["step"] == 5
     with pytest.raises(Interrupted, match="Stopped after step 5 of 12, which is saved") as stopped:
-        for metrics in train(run.path, run.config):
-            if metrics["step"] == 4:
-                os.kill(os.getpid(), number)
+        next(steps)
     assert stopped.value.status == 128 + number
     assert newest_checkpoint(run.path / "checkpoint").step == 5
     assert signal.getsignal(number) not in (signal.SIG_IGN,)
@@ -261,9 +264,17 @@ def test_a_sampled_scale_in_validation_gives_another_loss(tiny_images, tmp_path)
 
 
 def test_embeddings_train_a_scaler_alone(points, tmp_path):
-    config = TrainConfig(dataset="points", scaler="svs", metric="cosine", n_way=3, n_query=5,
-                         steps=60, val_every=0, tasks_per_step=4,
-                         scaler_options={"init_loc": 1.0, "lr": 0.05, "kl_weight": 0.0})  # fmt: skip
+    config = TrainConfig(
+        dataset="points",
+        scaler="svs",
+        metric="cosine",
+        n_way=3,
+        n_query=5,
+        steps=60,
+        val_every=0,
+        tasks_per_step=4,
+        scaler_options={"init_loc": 1.0, "lr": 0.05, "kl_weight": 0.0},
+    )
     run = new_run(tmp_path / "run", config)
     finish(run)
     rows = read_metrics(run.path)
@@ -274,8 +285,15 @@ def test_embeddings_train_a_scaler_alone(points, tmp_path):
 
 
 def test_nothing_to_learn_is_a_run_without_steps(points, tmp_path):
-    config = TrainConfig(dataset="points", scaler="fixed", metric="cosine", n_way=3, n_query=5,
-                         scaler_options={"alpha": 7.0}, val_way=2)  # fmt: skip
+    config = TrainConfig(
+        dataset="points",
+        scaler="fixed",
+        metric="cosine",
+        n_way=3,
+        n_query=5,
+        val_way=2,
+        scaler_options={"alpha": 7.0},
+    )
     run = new_run(tmp_path / "run", config)
     finish(run)
     assert run.result["steps"] == 0

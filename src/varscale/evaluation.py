@@ -68,7 +68,7 @@ class Evaluation:
         """The figures, as fractions of 1, each interval over tasks (M20)."""
         accuracy, accuracy_ci = interval(self.accuracy)
         nll, nll_ci = interval(self.nll)
-        rate = (self.hits / self.queries).tolist()
+        rate = (self.hits.double() / self.queries).tolist()
         return {
             "accuracy": accuracy,
             "ci95": accuracy_ci,

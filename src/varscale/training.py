@@ -5,9 +5,11 @@ the draws of the scale, the rates. So a run that was killed goes on from its las
 same weights, bit for bit on a CPU, that it would have reached.
 """
 
+import atexit
 import json
 import logging
 import math
+import os
 import re
 import signal
 import threading
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -296,8 +299,35 @@ def launched(
         strategy="ddp" if several else "auto",
         precision=precision,
     )
+    _join_again(fabric)
     fabric.launch()
+    if several:
+        atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """Leave the group before the interpreter ends: its threads must not outlive it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _join_again(fabric: Fabric) -> None:
+    """After torchrun has restarted its workers, meet under another name.
+
+    Its store still has the addresses of the workers that died; whoever reads them waits for ever.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0":
+        return
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, world, is_master=False
+    )
+    backend = "nccl" if fabric.device.type == "cuda" else "gloo"
+    named = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=named, rank=rank, world_size=world)
 
 
 def _way_back(run: Run) -> str:
