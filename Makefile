@@ -6,8 +6,8 @@ READY := .venv/ready
 
 .PHONY: demo test lint format bench lock clean
 
-demo: $(READY)  ## Learn the scale on small synthetic tasks and print the table
-	$(BIN)/python examples/quickstart.py
+demo: $(READY)  ## Train with and without a learned scale on the same tasks, and compare
+	$(BIN)/varscale demo
 
 test: $(READY)  ## The whole suite: unit, property, contract and documentation tests
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov --cov-report=term:skip-covered)

@@ -11,14 +11,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 LAYERS = [
-    ["alignment", "labels", "random", "registry"],
-    ["functional", "episode"],
+    ["alignment", "allocator", "distributed", "files", "labels", "random", "registry", "version"],
+    ["functional", "episode", "metrics", "checkpoint", "optimization", "logbook"],
     ["scalers", "hosts", "backbones", "data"],
     ["objective", "presets", "metric_learning"],
     ["model"],
-    ["factory", "bench"],
+    ["factory", "evaluation"],
+    ["config", "figures", "launch"],
+    ["run"],
+    ["training"],
+    ["bench"],
     ["__init__"],
     ["cli"],
+    ["__main__"],
 ]
 
 

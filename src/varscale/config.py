@@ -215,7 +215,10 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
             f"validation is {config.val_way}-way. Set val_way to {len(config.n_shot)}."
         )
     split = dataset["val"] if config.val_items is None else dataset["val"].first(config.val_items)
-    return split, config.sampler(split.labels, "val", n_way=config.val_way)
+    try:
+        return split, config.sampler(split.labels, "val", n_way=config.val_way)
+    except ValueError as error:
+        raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
 
 
 def _sizes(backbone: str, options: Options, dataset: Dataset) -> Options:
@@ -249,7 +252,10 @@ def read_config(path: Path) -> TrainConfig:
     """A config from a YAML file."""
     import yaml
 
-    values = yaml.safe_load(path.read_text())
+    try:
+        values = dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no YAML file of keys and values.") from error
     known = [f.name for f in fields(TrainConfig)]
     for key in values:
         if key not in known:

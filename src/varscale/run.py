@@ -97,7 +97,7 @@ class Run:
         try:
             config = read_config(path / CONFIG)
             intact = config.hash == expected
-        except (TypeError, AttributeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
         if not intact:
             raise ValueError(

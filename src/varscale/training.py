@@ -5,21 +5,15 @@ the draws of the scale, the rates. So a run that was killed goes on from its las
 same weights, bit for bit on a CPU, that it would have reached.
 """
 
-import atexit
 import json
-import logging
 import math
-import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -39,6 +33,7 @@ from varscale.distributed import Processes, share_batch_norm
 from varscale.episode import Episode
 from varscale.evaluation import evaluate
 from varscale.files import write_whole
+from varscale.launch import Signals, launched
 from varscale.logbook import Logbook
 from varscale.metrics import interval
 from varscale.model import ScaledModel
@@ -255,79 +250,6 @@ class TaskLoss(nn.Module):
             "scale_min": lowest,
             "scale_max": highest,
         }
-
-
-class Signals:
-    """Notes SIGINT and SIGTERM instead of dying from them; a second SIGINT does."""
-
-    def __init__(self) -> None:
-        self.received = 0
-
-    def __enter__(self) -> "Signals":
-        self.before = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _: object) -> None:
-        if self.received == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.received = number
-
-
-def launched(
-    devices: int,
-    *,
-    num_nodes: int = 1,
-    accelerator: str = "auto",
-    strategy: str = "auto",
-    precision: Any = "32-true",
-) -> Fabric:
-    """Fabric on this hardware; where there are to be several processes, they are running."""
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    several = devices * num_nodes > 1 or strategy == "ddp"
-    fabric = Fabric(
-        accelerator=accelerator,
-        devices=devices,
-        num_nodes=num_nodes,
-        strategy="ddp" if several else "auto",
-        precision=precision,
-    )
-    _join_again(fabric)
-    fabric.launch()
-    if several:
-        atexit.register(_leave)
-    return fabric
-
-
-def _leave() -> None:
-    """Leave the group before the interpreter ends: its threads must not outlive it."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def _join_again(fabric: Fabric) -> None:
-    """After torchrun has restarted its workers, meet under another name.
-
-    Its store still has the addresses of the workers that died; whoever reads them waits for ever.
-    """
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if attempt == "0":
-        return
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        address, port, world, is_master=False
-    )
-    backend = "nccl" if fabric.device.type == "cuda" else "gloo"
-    named = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=named, rank=rank, world_size=world)
 
 
 def _way_back(run: Run) -> str:

@@ -25,17 +25,20 @@ def test_ls_names_every_member(capsys):
 
 
 def test_bench_prints_one_json_object(capsys):
-    assert run("bench", "--repeats", "1", "--json") == 0
+    assert run("bench", "--repeats", "1", "--parts", "[heads, rates]", "--json") == 0
     ratios = json.loads(capsys.readouterr().out)
-    assert set(ratios) == {"head_speedup_dsvs", "head_memory_dsvs", "episodes_per_s"}
+    assert set(ratios) == {
+        "head_speedup_dsvs", "head_memory_dsvs", "tasks_per_s", "episodes_per_s"
+    }  # fmt: skip
     assert 0 < ratios["head_memory_dsvs"] < 0.1
-    assert run("bench", "--repeats", "1") == 0
+    assert run("bench", "--repeats", "1", "--parts", "[heads]") == 0
     assert "head_speedup_dsvs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["bench", "--parts", "[head]"], "Unknown part 'head'"),
         (["bench", "--repeats", "0"], "Expected repeats >= 1, got 0"),
         (["bench", "--repeats", "many"], "many"),
         (["bench", "--repeat", "3"], "Did you mean --repeats?"),
@@ -68,7 +71,8 @@ def test_the_program_is_installed():
 def test_import_is_light():
     """Nothing that a plug-in does not need: no estimator, command line or table library."""
     heavy = (
-        "filelock sklearn jsonargparse rich PIL matplotlib lightning_fabric pytorch_metric_learning"
+        "filelock sklearn scipy yaml jsonargparse rich PIL matplotlib lightning_fabric "
+        "tensorboard pytorch_metric_learning"
     )
     code = f"import sys, varscale; print([m for m in '{heavy}'.split() if m in sys.modules])"
     result = subprocess.run(

@@ -1,6 +1,7 @@
 """Whole training steps against the bare backbone, and scalers against none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,25 @@ from varscale.bench.synthetic import synthetic
 from varscale.bench.timing import Ratio, interleaved, ratio_of
 from varscale.config import TrainConfig, resolved
 from varscale.data import Dataset
+from varscale.launch import launched
 from varscale.logbook import Logbook
 from varscale.run import Run
-from varscale.training import Trainer, launched
+from varscale.training import Trainer
 
 TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
 
 
-def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Callable[[], None]:
+@contextmanager
+def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Callable[[], None]]:
     """A training step as `varscale train` makes it, logging included."""
     config = TrainConfig(dataset=dataset.name, val_every=0, metric="cosine", **options)
     config = resolved(config, dataset)
     path = folder / f"{dataset.name}-{config.scaler}-{config.tasks_per_step}"
     run = Run.create(path, config, dataset)
     trainer = Trainer(run, config, launched(1, accelerator="cpu"), dataset)
-    book = Logbook(path, every=config.log_every, done=0, main=True)
     numbers = count()
-    return lambda: book.write(trainer.step(next(numbers)))
+    with Logbook(path, every=config.log_every, done=0, main=True) as book:
+        yield lambda: book.write(trainer.step(next(numbers)))
 
 
 def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
@@ -43,11 +46,12 @@ def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
             Conv4(image_size=size, in_channels=channels),
             torch.rand(100, channels, size, size).contiguous(memory_format=torch.channels_last),
         )
-        ours = whole_step(folder, dataset, scaler="svs", **TASK)
+        with whole_step(folder, dataset, scaler="svs", **TASK) as ours:
+            value = ratio_of(ours, floor, repeats=repeats if size == 84 else 4 * repeats)
         ratios.append(
             Ratio(
                 f"train_over_floor_{size}",
-                ratio_of(ours, floor, repeats=repeats if size == 84 else 4 * repeats),
+                value,
                 target,
                 False,
                 f"whole training step over forward + backward + Adam, {size}x{size}, 100 images",
@@ -81,14 +85,17 @@ def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
 def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
     """A step with a scaler over one without, Conv-4, 84x84, 5-way 5-shot."""
     dataset = synthetic(folder, (84, 84, 3), classes=64, per_class=40, name="overhead")
-    without = whole_step(folder, dataset, scaler=None, **TASK)
     ratios = []
     for scaler, target in (("svs", 1.01), ("d-svs", 1.02), ("d-avs", 1.05)):
-        step = whole_step(folder, dataset, scaler=scaler, **TASK)
+        with (
+            whole_step(folder / scaler, dataset, scaler=None, **TASK) as without,
+            whole_step(folder, dataset, scaler=scaler, **TASK) as step,
+        ):
+            value = ratio_of(step, without, repeats=repeats)
         ratios.append(
             Ratio(
                 f"scaler_overhead_{scaler.replace('-', '')}",
-                ratio_of(step, without, repeats=repeats),
+                value,
                 target,
                 False,
                 f"training step with {scaler} over one without scaling, 84x84",
@@ -101,9 +108,8 @@ def tasks_per_second(folder: Path, repeats: int) -> Ratio:
     """Scaler training on frozen 384-d embeddings, 10-way 1-shot 10-query."""
     dataset = synthetic(folder, (384,), classes=50, per_class=150)
     tasks = 64
-    step = whole_step(
-        folder, dataset, scaler="svs", n_way=10, n_shot=1, n_query=10, tasks_per_step=tasks
-    )
-    (seconds,) = interleaved(step, repeats=4 * repeats)
+    task = {"n_way": 10, "n_shot": 1, "n_query": 10, "tasks_per_step": tasks}
+    with whole_step(folder, dataset, scaler="svs", **task) as step:
+        (seconds,) = interleaved(step, repeats=4 * repeats)
     meaning = "tasks a second, SVS on frozen 384-d embeddings (a rate, for orientation)"
     return Ratio("tasks_per_s", tasks / seconds, 5000.0, True, meaning)

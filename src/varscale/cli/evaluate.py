@@ -124,6 +124,13 @@ def task_of(run: Run, test: Test) -> tuple[Any, EpisodeSampler]:
     """The split and the sampler of a run's test."""
     config = run.config
     split = run.dataset(test.dataset)[test.split]
+    _, *item = split.dataset.items.shape
+    _, *own = run.dataset().items.shape
+    if item != own:
+        raise ValueError(
+            f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
+            "Prepare it in the same size."
+        )
     n_shot = config.n_shot if test.n_shot is None else test.n_shot
     sampler = EpisodeSampler(
         split.labels,
@@ -134,13 +141,6 @@ def task_of(run: Run, test: Test) -> tuple[Any, EpisodeSampler]:
         seed=test.seed,
         stream=test.split,
     )
-    _, *item = split.dataset.items.shape
-    _, *own = run.dataset().items.shape
-    if item != own:
-        raise ValueError(
-            f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
-            "Prepare it in the same size."
-        )
     return split, sampler
 
 
@@ -162,7 +162,7 @@ def launched(devices: int) -> Processes:
     """This process among `devices` of them; they share the cores, or have a GPU each."""
     if devices == 1:
         return ALONE
-    from varscale.training import launched
+    from varscale.launch import launched
 
     fabric = launched(devices)
     return Processes(fabric.global_rank, fabric.world_size)

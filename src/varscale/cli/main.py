@@ -1,6 +1,7 @@
 """`varscale`: one program, a file per command."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 from varscale.cli import bench, compare, data, demo, doctor, evaluate, ls, resume, train
@@ -33,13 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command is data:  # its own commands can only be added once it is one itself
             data.add_actions(own)
     args = parser.parse_args(argv)
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        sys.stderr.write(f"varscale {args.command}: warning: {message}\n")
+
     try:
-        COMMANDS[args.command].run(args[args.command])
+        with warnings.catch_warnings():
+            warnings.showwarning = warn
+            COMMANDS[args.command].run(args[args.command])
     except ValueError as error:
         sys.stderr.write(f"varscale {args.command}: {error}\n")
         return 2
     except OSError as error:
-        sys.stderr.write(f"varscale {args.command}: {error.strerror}: {error.filename}\n")
+        where = f": {error.filename}" if error.filename else ""
+        sys.stderr.write(f"varscale {args.command}: {error.strerror or error}{where}\n")
         return 1
     except Interrupted as stopped:
         sys.stderr.write(f"varscale {args.command}: {stopped}\n")

@@ -1,0 +1,158 @@
+"""What a config fills in, and what it refuses."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from varscale.cli.train import parser
+from varscale.config import TrainConfig, read_config, resolved, shipped_configs, validation
+from varscale.data import Dataset
+
+CONFIGS = sorted(shipped_configs().rglob("*.yaml"))
+
+
+@pytest.fixture
+def dataset(tiny_images):
+    return Dataset.open(tiny_images)
+
+
+def small(**options):
+    return TrainConfig(
+        **{"dataset": "tiny-images", "backbone": "tiny", "n_way": 3, "n_query": 3, **options}
+    )
+
+
+@pytest.mark.paper
+@pytest.mark.parametrize(
+    ("epoch", "rate"),
+    [(1, 1e-3), (19, 1e-3), (20, 5e-4), (40, 2.5e-4), (100, 3.125e-5), (200, 9.765625e-7)],
+)
+def test_the_rate_of_the_released_code(dataset, epoch, rate):
+    config = resolved(small(preset="released"), dataset)
+    assert config.lr * config.rate_factor((epoch - 1) * 100) == pytest.approx(rate, rel=1e-9)
+
+
+@pytest.mark.paper
+def test_the_rate_of_the_default_and_of_tadam(dataset):
+    config = resolved(small(), dataset)
+    assert [config.rate_factor(step) for step in (0, 1999, 2000, 4000)] == [1, 1, 0.5, 0.25]
+    tadam = small(lr=0.1, lr_milestones=[15_000, 17_500, 20_000], lr_factor=0.1)
+    tadam = resolved(tadam, dataset)
+    rates = [tadam.lr * tadam.rate_factor(step) for step in (0, 15_001, 17_501, 20_001)]
+    assert rates == pytest.approx([0.1, 0.01, 0.001, 0.0001], rel=1e-9)
+    assert resolved(small(lr_every=0), dataset).rate_factor(10**6) == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "scaler", "expected"),
+    [
+        ("default", "svs", {"steps": 20_000, "val_alpha": "mean", "test_query": 15}),
+        ("paper", "d-svs", {"steps": 20_000, "val_alpha": "mean", "test_query": 15}),
+        ("released", "svs", {"steps": 20_000, "val_alpha": "sample", "test_query": 1}),
+        ("released", "d-svs", {"steps": 30_000, "val_alpha": "sample", "test_query": 1}),
+        ("released", "d-avs", {"steps": 20_000, "val_alpha": "mean", "test_query": 15}),
+    ],
+)
+def test_presets_say_how_to_train(dataset, preset, scaler, expected):
+    config = resolved(small(preset=preset, scaler=scaler), dataset)
+    assert {key: getattr(config, key) for key in expected} == expected
+    mine = resolved(small(preset=preset, scaler=scaler, steps=7, test_query=3), dataset)
+    assert (mine.steps, mine.test_query) == (7, 3)
+
+
+def test_the_exact_bound_counts_the_tasks_of_the_run(dataset):
+    options = {"preset": "paper", "scaler": "svs", "steps": 50, "tasks_per_step": 4}
+    assert resolved(small(**options), dataset).model().scaler.kl_weight == 1 / 200
+    given = resolved(small(**options, scaler_options={"n_tasks": 10}), dataset)
+    assert given.model().scaler.kl_weight == 1 / 10
+
+
+def test_sizes_come_from_the_dataset(dataset, points):
+    config = resolved(small(), dataset)
+    assert config.backbone_options == {"image_size": 8, "in_channels": 1}
+    embeddings = resolved(TrainConfig(dataset="points", n_way=2, n_query=3), Dataset.open(points))
+    assert (embeddings.backbone, embeddings.backbone_options) == ("identity", {"dim": 6})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_way": 8}, "Expected at least 8 classes for 8-way tasks, got 7"),
+        ({"n_query": 12}, "A 1-shot episode with 12 queries needs 13 items per class"),
+        ({"val_way": 9}, "Expected at least 9 classes for 9-way tasks, got 4"),
+        ({"preset": "papr"}, "Unknown preset 'papr'.*Did you mean 'paper'"),
+        ({"host": "pm"}, "Unknown host 'pm'"),
+        (
+            {"scaler": "svs", "scaler_options": {"rate": 1}},
+            "Unknown option of scaler 'svs': 'rate'",
+        ),
+        ({"backbone": "identity"}, "tiny-images has images; the backbone 'identity' wants"),
+        ({"backbone_options": {"image_size": 9}}, "Expected image_size=8, .*got 9"),
+        ({"n_shot": [1, 2, 1], "val_way": 4}, "n_shot has 3 numbers.* Set val_way to 3"),
+        ({"select_by": "training", "val_every": 0}, "got val_every=0"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_work(dataset, options, message):
+    with pytest.raises(ValueError, match=message):
+        resolved(small(**options), dataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "Expected steps >= 1, got 0"),
+        ({"lr": 0.0}, "Expected lr > 0, got 0.0"),
+        ({"lr": float("nan")}, "Expected lr > 0, got nan"),
+        ({"clip": -1.0}, "Expected clip > 0, got -1.0"),
+        ({"val_every": -1}, "Expected val_every >= 0, got -1"),
+        ({"devices": 2, "tasks_per_step": 3}, "a multiple of the 2 processes, got 3"),
+    ],
+)
+def test_impossible_values_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        small(**options)
+
+
+def test_embeddings_do_not_go_through_convolutions(points):
+    with pytest.raises(
+        ValueError, match="points has embeddings of 6 numbers; the backbone 'conv4'"
+    ):
+        resolved(TrainConfig(dataset="points", backbone="conv4"), Dataset.open(points))
+
+
+def test_the_hash_tells_results_apart_and_not_machines():
+    config = small()
+    assert config.hash == replace(config, accelerator="cuda").hash
+    assert config.hash != replace(config, seed=1).hash
+
+
+def test_validation_uses_the_first_items_of_each_class(dataset):
+    config = resolved(small(n_way=3, val_items=5, n_query=2), dataset)
+    split, sampler = validation(config, dataset)
+    assert len(split) == 4 * 5
+    whole = dataset["val"]
+    for label in set(split.labels.tolist()):
+        kept = split.rows[split.labels == label]
+        assert kept.tolist() == whole.rows[whole.labels == label][:5].tolist()
+    assert sampler.n_way == 3
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_every_shipped_config_is_understood(path):
+    text = path.read_text()
+    assert text.startswith("# ")
+    command = next(line for line in text.splitlines() if "varscale train --config" in line)
+    assert f"configs/{path.parent.name}/{path.name}" in command
+    args = parser().parse_args(["--config", str(path)])
+    config = read_config(path)
+    assert (args.dataset, args.scaler) == (config.dataset, config.scaler)
+    if config.dataset == "glyphs":
+        resolved(config, Dataset.open("glyphs"))
+
+
+def test_a_wrong_key_in_a_file_is_named(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps({"dataset": "glyphs", "n_shots": 5}))
+    with pytest.raises(ValueError, match=r"Unknown key in .*'n_shots'.*Did you mean 'n_shot'"):
+        read_config(path)
