@@ -73,3 +73,11 @@ def test_moments():
     assert uniform.min() >= 0
     assert uniform.max() < 1
     assert abs(uniform.mean() - 0.5) < 0.005
+
+
+def test_draws_made_ahead_are_the_same_draws():
+    ahead, normal = random.Ahead("alpha", block=8), random.normal
+    for start, count, size in [(0, 1, 3), (1, 2, 3), (7, 1, 3), (6, 5, 3), (9, 1, 2), (0, 1, 5000)]:
+        expected = normal(4, "alpha", start, count, size)
+        assert torch.equal(ahead(4, start, count, size), expected)
+    assert torch.equal(ahead(5, 0, 1, 3), normal(5, "alpha", 0, 1, 3))

@@ -34,7 +34,6 @@ LAYERS = [
         ["torch_only.py", "--steps", "3"],
         ["plug_in.py", "--steps", "3"],
         ["own_scaler.py"],
-        ["own_data.py", "glyphs", "--steps", "3", "--episodes", "4", "--n_query", "3"],
     ],
     ids=lambda a: a[0],
 )

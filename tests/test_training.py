@@ -172,7 +172,7 @@ def test_a_full_disk_costs_nothing_that_was_saved(tiny_images, tmp_path, monkeyp
             finish(run)
         assert error.value.errno == errno.ENOSPC
         assert Path(error.value.filename).parent.parent == run.path
-    left = [p.name for p in run.path.rglob("*") if p.name.startswith(".")]
+    left = [p.name for p in run.path.rglob("*") if p.name.endswith(".new")]
     assert not left
     assert finish(run) == expected
 
@@ -298,6 +298,16 @@ def test_nothing_to_learn_is_a_run_without_steps(points, tmp_path):
     finish(run)
     assert run.result["steps"] == 0
     assert load(run.path).scaler.loc.item() == 7.0
+
+
+def test_only_one_process_trains_a_run(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of())
+    steps = train(run.path, run.config)
+    next(steps)
+    with pytest.raises(ValueError, match="Another process is training"):
+        next(train(run.path, run.config))
+    steps.close()
+    finish(run)
 
 
 def test_tensorboard_events_are_there(uninterrupted):

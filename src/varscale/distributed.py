@@ -17,14 +17,18 @@ class Processes:
     Attributes:
         rank: Number of this process.
         count: How many there are.
+        device: Where they exchange tensors: NCCL knows only GPUs.
     """
 
     rank: int = 0
     count: int = 1
+    device: torch.device | None = None
 
     def gather(self, x: Tensor) -> Tensor:
         """The tensors that all processes bring, stacked; they must have one shape."""
-        return x.unsqueeze(0) if self.count == 1 else _gather(x, self.count)
+        if self.count == 1:
+            return x.unsqueeze(0)
+        return _gather(x.to(self.device), self.count).to(x.device)
 
     def share(self, total: int) -> range:
         """This process's part of 0..total-1: equally long for all but the last ones."""

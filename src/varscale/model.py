@@ -12,7 +12,7 @@ from varscale.episode import Episode
 from varscale.functional import log_predictive, task_prototype
 from varscale.hosts import Host
 from varscale.objective import Loss, Objective
-from varscale.random import normal
+from varscale.random import Ahead, normal
 from varscale.scalers import Scaler
 
 
@@ -47,6 +47,7 @@ class ScaledModel(nn.Module):
         self.host = host
         self.scaler = scaler
         self.objective = Objective() if objective is None else objective
+        self._noise = Ahead("alpha")
 
     def loss(self, episode: Episode, *, index: int, seed: int = 0) -> Loss:
         """The training loss, at one draw of the scale per task.
@@ -60,7 +61,7 @@ class ScaledModel(nn.Module):
             raise ValueError("The loss needs the labels of the queries, got query_labels=None.")
         support, query = self.host.embed(episode)
         q = self.posterior(support, query)
-        noise = normal(seed, "alpha", index, episode.n_tasks, self.scaler.size)
+        noise = self._noise(seed, index, episode.n_tasks, self.scaler.size)
         logits_at = partial(
             self.host.logits, support, episode.support_labels, query, n_way=episode.n_way
         )

@@ -97,7 +97,8 @@ class Objective:
         """
         logits = logits_at(alpha)
         nll = query_nll(logits, labels)
-        kl, penalty = scaler.kl(q), scaler.penalty(q)
+        kl = scaler.kl(q)
+        penalty = scaler.kl_weight * kl
         queries = max(labels.shape[-1], 1)
         total = nll + (penalty if self.likelihood == "sum" else queries * penalty)
         aux = torch.zeros_like(nll)

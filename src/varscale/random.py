@@ -101,6 +101,30 @@ def uniform(
     return np.asarray(bits * 2.0**-53)
 
 
+class Ahead:
+    """Standard normal draws of a stream, one block at a time: a single draw costs as much as many.
+
+    Args:
+        stream: Name of the stream.
+        block: Indices to draw at once.
+    """
+
+    def __init__(self, stream: str, block: int = 64) -> None:
+        self.stream, self.block = stream, block
+        self._drawn: tuple[tuple[int, int, int], Tensor] | None = None
+
+    def __call__(self, seed: int, start: int, count: int, size: int) -> Float[Tensor, "count size"]:
+        """What `normal` gives for the stream."""
+        number, place = divmod(start, self.block)
+        if count > self.block - place or size > 4096:  # not within one block, or large by itself
+            return normal(seed, self.stream, start, count, size)
+        key = (seed, number, size)
+        if self._drawn is None or self._drawn[0] != key:
+            drawn = normal(seed, self.stream, number * self.block, self.block, size)
+            self._drawn = key, drawn
+        return self._drawn[1][place : place + count]
+
+
 def normal(
     seed: int, stream: str, start: int, count: int, size: int
 ) -> Float[Tensor, "count size"]:

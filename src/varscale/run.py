@@ -6,6 +6,8 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,21 @@ class Run:
                 "it was, or train anew."
             )
         return dataset
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others from training the run; the lock ends with the process."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise ValueError(f"Another process is training {self.path}. Wait for it.") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def model(self) -> ScaledModel:
         """The best model so far, in evaluation mode."""

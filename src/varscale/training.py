@@ -9,7 +9,9 @@ import json
 import math
 import re
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,20 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
     fabric.barrier()  # torchrun starts all processes at once, and one of them makes the directory
     run = Run.open(path)
     trainer = Trainer(run, config, fabric, run.dataset())
+    before, now = run.provenance["machine"]["threads"], torch.get_num_threads()
+    if trainer.done and trainer.processes.count == 1 and before != now:
+        warnings.warn(
+            f"{path} began with {before} threads and goes on with {now}: the result will be equal "
+            f"to rounding, not bit for bit. Set OMP_NUM_THREADS={before}.",
+            stacklevel=2,
+        )
     main = trainer.processes.rank == 0
-    book = Logbook(path, every=config.log_every, done=trainer.done, main=main)
-    with Signals() as signals, book:
+    with ExitStack() as stack:
+        if main:
+            stack.enter_context(run.locked())
+        signals = stack.enter_context(Signals())
+        book = Logbook(path, every=config.log_every, done=trainer.done, main=main)
+        stack.enter_context(book)
         try:
             for step in range(trainer.done, trainer.steps):
                 last = step + 1 == trainer.steps
@@ -99,7 +112,7 @@ class Trainer:
 
     def __init__(self, run: Run, config: TrainConfig, fabric: Fabric, dataset: Dataset) -> None:
         self.run, self.config, self.fabric = run, config, fabric
-        self.processes = Processes(fabric.global_rank, fabric.world_size)
+        self.processes = Processes(fabric.global_rank, fabric.world_size, fabric.device)
         sampler = config.sampler(dataset["train"].labels, "train")
         self.feed = Feed(dataset["train"], sampler, config.tasks_per_step, self.processes)
         self.validation = validation(config, dataset) if config.val_every else None
@@ -209,8 +222,9 @@ class Trainer:
 
     def _everybodys(self, terms: dict[str, Tensor], stop: int) -> Metrics:
         """The metrics over all processes, and the news that one of them wants to stop."""
-        here = torch.stack([t.detach().double() for t in terms.values()] + [torch.tensor(stop)])
-        everywhere = self.processes.gather(here)
+        flag = torch.full_like(terms["loss"], stop)
+        here = torch.stack([t.detach().to(flag) for t in (*terms.values(), flag)])
+        everywhere = self.processes.gather(here)  # (process, term)
         self.stopping = int(everywhere[:, -1].max())
         values = dict(zip(terms, everywhere.mean(0).tolist(), strict=False))
         lowest, highest = everywhere.aminmax(dim=0)
@@ -244,7 +258,7 @@ class TaskLoss(nn.Module):
             "nll": loss.nll.mean() / episode.query.shape[1],
             "kl": loss.kl.mean(),
             "aux": loss.aux.mean() / episode.query.shape[1],
-            "accuracy": (loss.logits.argmax(-1) == episode.query_labels).double().mean(),
+            "accuracy": (loss.logits.argmax(-1) == episode.query_labels).float().mean(),
             "scale_mean": loss.q.loc.mean(),
             "scale_spread": loss.q.scale.mean(),
             "scale_min": lowest,

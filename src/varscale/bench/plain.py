@@ -77,22 +77,26 @@ def main() -> None:
 
 
 class Plain:
-    """The process, as a context."""
+    """The process, as a context; it starts when it is first asked, to disturb nothing else."""
+
+    process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Plain":
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from varscale.bench.plain import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate()
+        if self.process is not None:
+            self.process.communicate()
 
     def __call__(self, job: str) -> float:
         """Seconds of a job, `train SIZE` or `eval EPISODES`."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from varscale.bench.plain import main; main()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{job}\n")

@@ -11,19 +11,19 @@ from varscale.bench.synthetic import synthetic
 from varscale.bench.timing import Ratio
 from varscale.logbook import read_metrics
 
-STEPS, WARM_UP = 40, 10
+STEPS, WARM_UP = 12, 3
 
 
 def ddp_2_over_1(folder: Path, repeats: int) -> Ratio:
-    """Throughput of `varscale train` with two processes over one, two tasks per step, 32x32."""
-    synthetic(folder / "data", (32, 32, 3), classes=64, per_class=40, name="shared")
+    """Throughput of `varscale train` with two processes over one, two tasks per step, 84x84."""
+    synthetic(folder / "data", (84, 84, 3), classes=64, per_class=40, name="shared")
     rounds = max(1, repeats // 5)
     one, two = [], []
     for i in range(rounds):
         one.append(_seconds(folder, f"one{i}", devices=1, threads=2))
         two.append(_seconds(folder, f"two{i}", devices=2, threads=1))
     value = median(a / b for a, b in zip(one, two, strict=True))
-    meaning = "throughput of 2 processes x 1 thread over 1 process x 2 threads, 32x32, 2 tasks"
+    meaning = "throughput of 2 processes x 1 thread over 1 process x 2 threads, 84x84, 2 tasks"
     return Ratio("ddp_2_over_1", value, 0.9, True, meaning)
 
 

@@ -69,7 +69,7 @@ def run(args: Namespace) -> None:
     test = test_of(args)
     runs = runs_in(Path(args.run))
     checked = [(run, *task_of(run, test)) for run in runs]
-    processes = launched(args.devices)
+    processes = processes_of(args.devices)
     scores = [score(run, test, processes) for run in runs]
     if not is_main():
         return
@@ -158,14 +158,14 @@ def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
     )
 
 
-def launched(devices: int) -> Processes:
+def processes_of(devices: int) -> Processes:
     """This process among `devices` of them; they share the cores, or have a GPU each."""
     if devices == 1:
         return ALONE
     from varscale.launch import launched
 
     fabric = launched(devices)
-    return Processes(fabric.global_rank, fabric.world_size)
+    return Processes(fabric.global_rank, fabric.world_size, fabric.device)
 
 
 def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from varscale.backbones import BACKBONES
 from varscale.cli.parser import Parser, command
+from varscale.config import shipped_configs
 from varscale.hosts import HOSTS
 from varscale.presets import PRESETS
 from varscale.registry import Registry
@@ -19,7 +20,7 @@ from varscale.scalers import SCALERS
 
 def parser() -> Parser:
     """Options of the command."""
-    return command("List hosts, scalers, backbones and presets.", "varscale ls --json")
+    return command("List hosts, scalers, backbones, presets and configs.", "varscale ls --json")
 
 
 def run(args: Namespace) -> None:
@@ -34,6 +35,10 @@ def run(args: Namespace) -> None:
     }
     listing["presets"] = {
         name: {"summary": preset.summary, "options": {}} for name, preset in PRESETS.items()
+    }
+    listing["configs"] = {
+        str(path): {"summary": path.read_text().partition("\n")[0].lstrip("# "), "options": {}}
+        for path in sorted(shipped_configs().rglob("*.yaml"))
     }
     if args.json:
         sys.stdout.write(json.dumps(listing) + "\n")
