@@ -1,8 +1,7 @@
 """Score a model on seeded test tasks: every item embedded once, all tasks at once."""
 
 import json
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Split
-from varscale.data.sampler import EpisodeRows
 from varscale.distributed import ALONE, Processes
 from varscale.files import write_whole
 from varscale.metrics import (
@@ -125,7 +123,8 @@ def evaluate(
         int(np.prod(split.dataset.items.shape[1:])) if anew else model.host.out_dim
     )
     chunk = 1 if one_by_one else max(1, CHUNK // size)
-    for start, rows in _drawn_ahead(sampler, share, chunk):
+    for start in range(share.start, share.stop, chunk):
+        rows = sampler.batch(start, min(chunk, share.stop - start))
         if anew:
             episode = split.episode(rows).to(device)
             log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
@@ -156,25 +155,6 @@ def embedded(
         items = split.items(torch.arange(start, min(start + size, share.stop)))
         parts.append(model.host.embed_items(items.to(device).unsqueeze(0))[0])
     return processes.join(torch.cat(parts), len(split))
-
-
-def _drawn_ahead(
-    sampler: EpisodeSampler, share: range, chunk: int
-) -> Iterator[tuple[int, EpisodeRows]]:
-    """Tasks in chunks, with the number of the first; the next chunk is drawn in the meantime."""
-    starts = range(share.start, share.stop, chunk)
-
-    def draw(start: int) -> EpisodeRows:
-        return sampler.batch(start, min(chunk, share.stop - start))
-
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(draw, starts[0]) if starts else None
-        for start in starts:
-            assert coming is not None
-            rows = coming.result()
-            if start + chunk < share.stop:
-                coming = thread.submit(draw, start + chunk)
-            yield start, rows
 
 
 def picked(
