@@ -2,6 +2,9 @@
 
 import os
 
+# Models are tiny here: a second thread would only wait. Child processes inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import hypothesis
 import jaxtyping
 import numpy as np

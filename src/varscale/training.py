@@ -61,18 +61,13 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
     )
     fabric.barrier()  # torchrun starts all processes at once, and one of them makes the directory
     run = Run.open(path)
-    trainer = Trainer(run, config, fabric, run.dataset())
-    before, now = run.provenance["machine"]["threads"], torch.get_num_threads()
-    if trainer.done and trainer.processes.count == 1 and before != now:
-        warnings.warn(
-            f"{path} began with {before} threads and goes on with {now}: the result will be equal "
-            f"to rounding, not bit for bit. Set OMP_NUM_THREADS={before}.",
-            stacklevel=2,
-        )
-    main = trainer.processes.rank == 0
+    if config.hash != run.config.hash:
+        raise ValueError(f"The config is not that of {path}. Give it Run.open(path).config.")
+    main = fabric.global_rank == 0
     with ExitStack() as stack:
         if main:
             stack.enter_context(run.locked())
+        trainer = Trainer(run, config, fabric, run.dataset())
         signals = stack.enter_context(Signals())
         book = Logbook(path, every=config.log_every, done=trainer.done, main=main)
         stack.enter_context(book)
@@ -142,6 +137,16 @@ class Trainer:
             restore_model(self.model, checkpoint.tensors)
             restore_optimizers(self.optimizers, checkpoint.tensors)
             self.done, self.state = checkpoint.step, checkpoint.info
+            self._compare_threads()
+
+    def _compare_threads(self) -> None:
+        before, now = self.run.provenance["machine"]["threads"], torch.get_num_threads()
+        if self.processes.count == 1 and before != now:
+            warnings.warn(
+                f"{self.run.path} began with {before} threads and goes on with {now}: the result "
+                f"will be equal to rounding, not bit for bit. Set OMP_NUM_THREADS={before}.",
+                stacklevel=2,
+            )
 
     def step(self, step: int, stop: int = 0) -> Metrics:
         """One update of all weights; `stop` asks all processes to stop after it."""
