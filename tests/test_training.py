@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ import torch
 from varscale.checkpoint import newest_checkpoint, weights_hash
 from varscale.config import TrainConfig, resolved
 from varscale.data import Dataset
+from varscale.launch import Signals, launched
 from varscale.logbook import read_metrics
 from varscale.optimization import clip_gradients
 from varscale.run import Interrupted, Run, load
-from varscale.training import train
+from varscale.training import Trainer, train
 
 SCALERS = {
     "svs": {"lr": 0.01, "learn_scale": True, "kl_weight": 0.01},
@@ -199,8 +201,11 @@ def test_the_rates_follow_the_schedule(tiny_images, tmp_path):
     expected = [0.01] * 4 + [0.005] * 2 + [0.0025] * 2 + [0.00125] * 4
     assert rates == pytest.approx(expected, rel=1e-12)
     run = new_run(tmp_path / "svs", config_of("svs", lr_every=4))
-    rates = [metrics["lr_scaler"] for metrics in train(run.path, run.config)]
-    assert rates == [0.01] * 12  # a scaler's own rate is constant
+    trainer = Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    own = trainer.optimizers[1].param_groups[0]
+    assert [trainer.step(step)["lr"] for step in (0, 4, 8)] == [1e-3, 5e-4, 2.5e-4]
+    assert own["params"][0] is trainer.model.scaler.loc
+    assert own["lr"] == pytest.approx(0.01 * 12)  # a scaler's own rate is constant
 
 
 def test_sgd_with_momentum_and_clipping_resumes_too(tiny_images, tmp_path):
@@ -242,6 +247,87 @@ def test_the_best_model_is_the_one_of_the_best_validation(uninterrupted):
     assert run.result["best_step"] == best["step"]
     assert run.result["val_accuracy"] == best["val_accuracy"]
     assert newest_checkpoint(run.path / "best").step == best["step"]
+
+
+def test_the_best_model_is_loaded_not_the_last(tiny_images, tmp_path):
+    config = config_of("d-svs", lr=0.5, val_every=1, steps=8)
+    run = new_run(tmp_path / "run", config)
+    finish(run)
+    rows = read_metrics(run.path)
+    accuracies = [row["val_accuracy"] for row in rows]
+    best = accuracies.index(max(accuracies)) + 1  # the first of equals
+    assert run.result["best_step"] == best < 8
+    tensors = newest_checkpoint(run.path / "best").tensors
+    loaded = load(run.path).state_dict()
+    assert all(torch.equal(loaded[name.removeprefix("model/")], t) for name, t in tensors.items())
+    assert weights_hash(load(run.path)) != run.result["weights_sha256"]
+
+
+def test_damaged_checkpoints_do_not_keep_good_ones_away(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of(steps=12))
+    expected = finish(run)
+    (run.path / "result.json").unlink()
+    folder = run.path / "checkpoint"
+    for path in folder.glob("*.safetensors"):
+        flip(path)
+    steps = train(run.path, run.config)
+    with pytest.warns(UserWarning, match="is damaged") as warned:
+        next(steps)
+    assert len([w for w in warned if "is damaged" in str(w.message)]) == 2
+    for metrics in steps:
+        if metrics["step"] == 4:
+            break
+    steps.close()
+    assert newest_checkpoint(folder).step == 3
+    assert finish(run) == expected
+
+
+def test_a_best_model_of_a_step_that_is_undone_is_forgotten(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of(val_every=1, checkpoint_every=5))
+    for metrics in train(run.path, run.config):
+        if metrics["step"] == 9:
+            break
+    Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    state = newest_checkpoint(run.path / "checkpoint")
+    assert newest_checkpoint(run.path / "best").step == state.info["best_step"] <= 5
+
+
+def test_a_second_interrupt_ends_at_once():
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_threads_are_warned_of(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of())
+    next(train(run.path, run.config)).clear()
+    for metrics in train(run.path, run.config):
+        if metrics["step"] == 4:
+            break
+    provenance = json.loads((run.path / "provenance.json").read_text())
+    provenance["machine"]["threads"] += 1
+    (run.path / "provenance.json").write_text(json.dumps(provenance))
+    with pytest.warns(UserWarning, match="began with .* threads"):
+        next(train(run.path, run.config))
+
+
+def test_what_is_not_finite_is_never_saved(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of())
+    trainer = Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    with torch.no_grad():
+        trainer.model.scaler.loc.fill_(torch.nan)
+    with pytest.raises(Interrupted, match="Step 3: scaler.loc is no longer finite"):
+        trainer.save("checkpoint", 3)
+    assert newest_checkpoint(run.path / "checkpoint") is None
+
+
+def test_another_config_is_refused(tiny_images, tmp_path):
+    run = new_run(tmp_path / "run", config_of())
+    other = replace(run.config, lr=0.5)
+    with pytest.raises(ValueError, match="The config is not that of"):
+        next(train(run.path, other))
 
 
 def test_selecting_by_training_accuracy(tiny_images, tmp_path):

@@ -6,6 +6,7 @@ holds the hash of the tensors and of itself, so a checkpoint is there whole or i
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -40,7 +42,11 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, keep: int
 ) -> str:
-    """Save, then remove all but the `keep` newest; returns the hash of the tensors' file."""
+    """Save, then remove what is older than the `keep` newest, and what was passed over as damaged.
+
+    Returns:
+        The hash of the tensors' file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors wants plain rows: Conv-4 keeps its weights in channels_last
     content = save({name: t.detach().cpu().contiguous() for name, t in sorted(tensors.items())})
@@ -48,10 +54,20 @@ def save_checkpoint(
     write_whole(folder / f"{step:08}.safetensors", content)
     sealed = {"seal": _seal(body), **body}
     write_whole(folder / f"{step:08}.json", json.dumps(sealed, indent=1).encode())
-    for old in _steps(folder)[keep:]:
-        (folder / f"{old:08}.json").unlink(missing_ok=True)
-        (folder / f"{old:08}.safetensors").unlink(missing_ok=True)
+    forget_after(folder, step)
+    _remove(folder, _steps(folder)[keep:])
     return str(body["sha256"])
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the run has gone back behind them."""
+    _remove(folder, [later for later in _steps(folder) if later > step])
+
+
+def _remove(folder: Path, steps: Sequence[int]) -> None:
+    for step in steps:
+        (folder / f"{step:08}.json").unlink(missing_ok=True)
+        (folder / f"{step:08}.safetensors").unlink(missing_ok=True)
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -64,10 +80,9 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             if seal != _seal(body) or body["step"] != step or file_hash(path) != body["sha256"]:
                 raise ValueError("it is not as it was written")
             tensors = load_file(path)
-        except (OSError, ValueError, AttributeError, KeyError) as error:
+        except (OSError, ValueError, AttributeError, KeyError, SafetensorError) as error:
             warnings.warn(
-                f"The checkpoint of step {step} in {folder} is damaged ({error}); going back to "
-                "the one before.",
+                f"The checkpoint of step {step} in {folder} is damaged ({error}) and not used.",
                 stacklevel=2,
             )
             continue
@@ -127,7 +142,7 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
 def _steps(folder: Path) -> list[int]:
     """Steps of the checkpoints that are there, newest first."""
     names = (path.stem for path in folder.glob("*.json"))
-    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    return sorted((int(n) for n in names if re.fullmatch("[0-9]{8,}", n)), reverse=True)
 
 
 def _seal(body: Mapping[str, Any]) -> str:

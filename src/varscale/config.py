@@ -12,6 +12,7 @@ from varscale.backbones import BACKBONES
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.data.sampler import Queries
+from varscale.distributed import check_accelerator
 from varscale.factory import create
 from varscale.hosts.base import Metric
 from varscale.model import ScaledModel
@@ -66,7 +67,7 @@ class TrainConfig:
         devices: Processes on this machine.
         num_nodes: Machines.
         strategy: auto or ddp.
-        precision: As Lightning Fabric names them: 32-true, bf16-mixed, 16-mixed.
+        precision: As Lightning Fabric names them: 32-true, 64-true, bf16-mixed.
     """
 
     dataset: str
@@ -108,7 +109,7 @@ class TrainConfig:
     devices: int = 1
     num_nodes: int = 1
     strategy: Literal["auto", "ddp"] = "auto"
-    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
 
     def __post_init__(self) -> None:
         for name, low in _AT_LEAST.items():
@@ -203,7 +204,15 @@ def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
         validation(config, dataset)
     elif config.select_by == "training":
         raise ValueError("select_by='training' compares at every val_every steps, got val_every=0.")
-    config.model()
+    try:
+        config.model()
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"An option of the model has a value that it cannot have: "
+            f"{str(error).splitlines()[0].rstrip('.')}. "
+            "varscale ls shows the options with their defaults."
+        ) from error
+    check_accelerator(config.accelerator)
     return config
 
 

@@ -47,6 +47,13 @@ class Processes:
 ALONE = Processes()
 
 
+def check_accelerator(name: str) -> None:
+    """Refuse a kind of device that this machine has not."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(name, True):
+        raise ValueError(f"There is no {name} device here. Use --accelerator cpu.")
+
+
 def share_batch_norm(module: nn.Module) -> None:
     """Let every batch norm take its training statistics over the batches of all processes.
 

@@ -202,7 +202,10 @@ class _Tally:
         top, guess = log_p.max(-1)
         nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         values = (guess == labels, nll, brier_score(log_p, labels))
-        self.per_task.append(torch.stack([v.double().mean(-1) for v in values]))
+        figures = torch.stack([v.double().mean(-1) for v in values])
+        if figures.isnan().any():
+            raise ValueError("Expected probabilities, got NaN. The model's weights have diverged.")
+        self.per_task.append(figures)
         place = torch.searchsorted(self.ids, classes.contiguous())
         self.waiting.append((top, place.gather(1, labels), place.gather(1, guess)))
         if len(self.waiting) >= 100:  # counting costs as much for one chunk as for many

@@ -10,6 +10,8 @@ from typing import Any
 import torch.distributed as dist
 from lightning_fabric import Fabric
 
+from varscale.distributed import check_accelerator
+
 
 def launched(
     devices: int,
@@ -22,6 +24,7 @@ def launched(
     """Fabric on this hardware; where there are to be several processes, they are running."""
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    check_accelerator(accelerator)
     several = devices * num_nodes > 1 or strategy == "ddp"
     fabric = Fabric(
         accelerator=accelerator,

@@ -1,6 +1,7 @@
 """What a run writes down while it trains: every step in metrics.jsonl, some in TensorBoard."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,17 +13,16 @@ METRICS = "metrics.jsonl"
 
 
 def read_metrics(path: Path, *, until: int | None = None) -> list[dict[str, Any]]:
-    """The steps in a run directory's metrics, the first `until` of them; a torn end is left out."""
+    """The steps in a run directory's metrics, up to `until`; lines that are none are left out."""
     rows = []
     file = path / METRICS
-    for line in file.read_text().splitlines() if file.is_file() else ():
+    for line in file.read_text(errors="replace").splitlines() if file.is_file() else ():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if until is not None and row["step"] > until:
-            break
-        rows.append(row)
+            if until is None or row["step"] <= until:
+                rows.append(row)
+        except (ValueError, TypeError, KeyError):
+            continue
     return rows
 
 
@@ -43,6 +43,8 @@ class Logbook:
         if not main:
             return
         rows = read_metrics(path, until=done)
+        if len(rows) != done:
+            warnings.warn(f"{path / METRICS} lacks {done - len(rows)} steps.", stacklevel=2)
         write_whole(path / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self.file = (path / METRICS).open("a", buffering=1)
         try:

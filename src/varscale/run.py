@@ -23,12 +23,7 @@ from varscale.files import write_whole
 from varscale.model import ScaledModel
 from varscale.version import __version__
 
-CONFIG, PROVENANCE, RESULT, METRICS = (
-    "config.yaml",
-    "provenance.json",
-    "result.json",
-    "metrics.jsonl",
-)
+CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 
 
 class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
@@ -64,8 +59,8 @@ class Run:
 
         if path.exists():
             raise ValueError(
-                f"The run directory {path} exists. Go on with it by varscale resume {path}, or "
-                "choose another by --out."
+                f"{path} exists. If it is a run, go on with it by varscale resume {path}; or "
+                "choose another directory by --out."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         provenance = _provenance(config, dataset)
@@ -89,7 +84,10 @@ class Run:
         try:
             provenance = json.loads((path / PROVENANCE).read_text())
             version, expected = provenance["versions"]["varscale"], provenance["config"]
-        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+            int(provenance["machine"]["threads"])
+            if not all(isinstance(v, str) for v in (version, expected, provenance["dataset"])):
+                raise TypeError("a value that is no text")
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{path / PROVENANCE} is damaged: {error!r}.") from error
         if version.split(".")[:2] != __version__.split(".")[:2]:  # patches keep the numbers
             raise ValueError(
@@ -137,11 +135,18 @@ class Run:
     def model(self) -> ScaledModel:
         """The best model so far, in evaluation mode."""
         best = newest_checkpoint(self.path / "best")
+        if best is None and self.result is not None:
+            raise ValueError(
+                f"{self.path / 'best'} is missing or damaged. Train anew: varscale train --config "
+                f"{self.path / CONFIG} --out NEW."
+            )
         if best is None:
             raise ValueError(
                 f"{self.path} has no model yet. Let it train: varscale resume {self.path}."
             )
         model = self.config.model()
+        if self.config.precision == "64-true":
+            model.double()
         restore_model(model, best.tensors)
         return model.eval()
 
@@ -149,7 +154,12 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """What came out; `None` while the run is not finished."""
         path = self.path / RESULT
-        return json.loads(path.read_text()) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return dict(json.loads(path.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is damaged; varscale resume writes it again.") from error
 
 
 def load(path: str | Path) -> ScaledModel:

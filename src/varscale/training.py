@@ -20,6 +20,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from varscale.checkpoint import (
+    forget_after,
     model_tensors,
     newest_checkpoint,
     optimizer_tensors,
@@ -134,9 +135,16 @@ class Trainer:
         self.state: dict[str, Any] = {"best": None, "best_step": 0, "hits": 0.0, "seconds": 0.0}
         checkpoint = newest_checkpoint(run.path / "checkpoint")
         if checkpoint is not None:
-            restore_model(self.model, checkpoint.tensors)
-            restore_optimizers(self.optimizers, checkpoint.tensors)
-            self.done, self.state = checkpoint.step, checkpoint.info
+            try:
+                restore_model(self.model, checkpoint.tensors)
+                restore_optimizers(self.optimizers, checkpoint.tensors)
+            except (RuntimeError, IndexError, KeyError) as error:
+                raise ValueError(
+                    f"The checkpoint of step {checkpoint.step} in {run.path} is that of another "
+                    "model. Put the right one back, or train anew."
+                ) from error
+            self.done, self.state = checkpoint.step, {**self.state, **checkpoint.info}
+            forget_after(run.path / "best", self.done)  # it will be found again
             self._compare_threads()
 
     def _compare_threads(self) -> None:
@@ -172,7 +180,8 @@ class Trainer:
         self.state["hits"] += metrics["accuracy"]
         self.state["seconds"] += time.perf_counter() - began
         metrics["seconds"] = self.state["seconds"]
-        metrics["lr"] = self.optimizers[0].param_groups[0]["lr"]
+        if self.schedules:
+            metrics["lr"] = self.optimizers[0].param_groups[0]["lr"]
         if self.model.scaler.steps_itself:
             metrics["lr_scaler"] = self.model.scaler.lr
         return {"step": step + 1, **metrics}
@@ -181,13 +190,16 @@ class Trainer:
         """Score the model on the validation tasks, and keep it if it is the best so far."""
         assert self.validation is not None
         began = time.perf_counter()
-        scores = evaluate(
-            self.model,
-            *self.validation,
-            episodes=self.config.val_episodes,
-            samples=int(self.config.val_alpha == "sample"),
-            processes=self.processes,
-        )
+        try:
+            scores = evaluate(
+                self.model,
+                *self.validation,
+                episodes=self.config.val_episodes,
+                samples=int(self.config.val_alpha == "sample"),
+                processes=self.processes,
+            )
+        except ValueError as error:
+            raise self._diverged(step + 1, f"validation: {error}") from error
         accuracy, half = interval(scores.accuracy)
         score = accuracy if self.config.select_by == "validation" else self.state["hits"]
         self.state["hits"] = 0.0
@@ -207,8 +219,7 @@ class Trainer:
         if bad is not None:
             raise self._diverged(step, f"{bad.removeprefix('model/')} is no longer finite.")
         if self.processes.rank == 0:
-            keep = 2 if folder == "checkpoint" else 1
-            save_checkpoint(self.run.path / folder, step, tensors, self.state, keep=keep)
+            save_checkpoint(self.run.path / folder, step, tensors, self.state, keep=2)
 
     def finish(self) -> None:
         """Write the result; without validation the last model is the best."""

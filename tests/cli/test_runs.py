@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 import varscale
 from varscale.cli.main import main
@@ -75,6 +76,9 @@ def test_eval_prints_and_stores_its_figures(runs, capsys):
     assert run("eval", path, "--episodes", "50") == 0
     assert f"{100 * report['accuracy']:.2f} ± {100 * report['ci95']:.2f}" in capsys.readouterr().out
 
+    path = runs / "svs" / "seed1"  # trained with another seed, tested on the same tasks
+    assert run("eval", path, "--episodes", "50", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
     model = varscale.load(path)
     split = varscale.data.Dataset.open("tiny-images")["test"]
     sampler = varscale.EpisodeSampler(split.labels, 3, 1, 4, stream="test")
@@ -106,6 +110,15 @@ def test_compare_is_paired(runs, capsys):
     report = json.loads(capsys.readouterr().out)
     (pair,) = report["pairs"]
     assert pair["difference"] == pytest.approx(pair["b"]["accuracy"] - pair["a"]["accuracy"])
+    assert pair["nll_difference"] == pytest.approx(pair["b"]["nll"] - pair["a"]["nll"])
+    per_task = []
+    for path in (a, b):
+        assert run("eval", path, "--episodes", "40") == 0
+        (stored,) = (path / "eval").glob("*-40-*.safetensors")
+        per_task.append(load_file(stored)["accuracy"])
+    capsys.readouterr()
+    gap = per_task[1] - per_task[0]
+    assert pair["ci95"] == pytest.approx(1.96 * float(gap.std()) / 40**0.5)
     assert run("compare", a, a, "--episodes", "40", "--json") == 0
     (same,) = json.loads(capsys.readouterr().out)["pairs"]
     assert (same["difference"], same["ci95"]) == (0.0, 0.0)
@@ -173,9 +186,12 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),
         (["--scaler", "svs", "--scaler_options.rate", "1"], "Did you mean"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--scaler", "svs", "--scaler_options.init_loc", "abc"], "value that it cannot have"),
+        (["--scaler", "d-avs", "--scaler_options.hidden", "-3"], "value that it cannot have"),
+        (["--accelerator", "mps"], "There is no mps device here"),
     ],
 )
-def test_wrong_options_of_train(tiny_images, tmp_path, capsys, arguments, message):
+def test_wrong_options_of_train(tiny_images, tmp_path, as_user, capsys, arguments, message):
     if message == "Did you mean":
         message = "Unknown option of scaler 'svs': 'rate'"
     assert run(*TRAIN, *arguments, "--out", tmp_path / "run") == 2
@@ -257,11 +273,54 @@ def test_no_run_there(arguments, message, capsys):
         (["--n_way", "9"], "Expected at least 9 classes for 9-way tasks, got 4"),
         (["--dataset", "points"], "was trained on items of [8, 8, 1]; points has [6]"),
         (["--samples", "-1"], "Expected samples >= 0"),
+        (["--n_way", "0"], "at least 2 classes per task, got n_way=0"),
+        (["--n_query", "0"], "Expected n_query >= 1, got 0"),
+        (["--devices", "-1"], "Expected devices >= 1, got -1"),
     ],
 )
 def test_wrong_options_of_eval(a_run, points, capsys, arguments, message):
     assert run("eval", a_run, *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_unlike_runs_is_refused(runs, capsys):
+    mixed = runs.parent / "mixed"
+    for name in ("pn", "svs"):
+        shutil.copytree(runs / name / "seed0", mixed / name)
+    assert run("eval", mixed) == 2
+    assert "that differ in their seeds alone, got pn, svs" in capsys.readouterr().err
+    shutil.rmtree(mixed / "pn")
+    shutil.copytree(mixed / "svs", mixed / "again")
+    assert run("compare", mixed, mixed) == 2
+
+
+def test_without_its_best_model_a_run_says_so(a_run, capsys):
+    shutil.rmtree(a_run / "best")
+    assert run("eval", a_run) == 2
+    assert "best is missing or damaged. Train anew" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("line", ["5", "{}", '{"step": "a"}', "garbage", "\udcff"])
+def test_a_line_that_is_none_is_left_out_of_the_metrics(a_run, capsys, line):
+    (a_run / "result.json").unlink()
+    path = a_run / "metrics.jsonl"
+    rows = path.read_text().splitlines()
+    rows[2] = line
+    path.write_bytes("\n".join(rows).encode(errors="surrogateescape") + b"\n")
+    assert run("resume", a_run) == 0
+    assert "metrics.jsonl lacks 1 steps" in capsys.readouterr().err
+    assert len(path.read_text().splitlines()) == 5
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_evaluation_that_cannot_be_stored_is_still_printed(a_run, capsys):
+    shutil.rmtree(a_run / "eval", ignore_errors=True)
+    (a_run / "eval").write_text("in the way")
+    assert run("eval", a_run, "--episodes", "20", "--json") == 0
+    captured = capsys.readouterr()
+    assert "accuracy" in json.loads(captured.out)
+    assert "The figures are not stored" in captured.err
 
 
 def test_seeds_must_match(runs, capsys):

@@ -42,7 +42,14 @@ def parser() -> Parser:
 def run(args: Namespace) -> None:
     """Score both on the same tasks, and print the paired difference."""
     pairs = paired(Path(args.run_a), Path(args.run_b))
-    test = settled(test_of(args), pairs[0][0])
+    test = test_of(args)
+    datasets = {run.config.dataset for pair in pairs for run in pair}
+    if test.dataset is None and len(datasets) > 1:
+        raise ValueError(
+            f"The runs were trained on {' and '.join(sorted(datasets))}. Say by --dataset which "
+            "to test them on."
+        )
+    test = settled(test, pairs[0][0])
     for pair in pairs:
         for run in pair:
             task_of(run, test)

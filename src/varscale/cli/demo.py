@@ -101,5 +101,8 @@ def trained(path: Path, config: TrainConfig, dataset: Dataset) -> Run:
 def final_scale(run: Run) -> tuple[float, float, float]:
     """Smallest, mean and largest entry of the scale at the step of the best model."""
     best = (run.result or {})["best_step"]
-    row = read_metrics(run.path, until=best)[-1]
+    rows = read_metrics(run.path, until=best)
+    if not rows:
+        raise ValueError(f"{run.path} has no metrics. Remove it; the demo makes it again.")
+    row = rows[-1]
     return row["scale_min"], row["scale_mean"], row["scale_max"]

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,13 +24,13 @@ from varscale.run import PROVENANCE, Run
 
 @dataclass(frozen=True)
 class Test:
-    """Which tasks a model is tested on. What is not given is as the run was trained.
+    """Which tasks a model is tested on; way and shot are by default those of the validation.
 
     Args:
         episodes: Test tasks.
         n_way: Classes per task.
         n_shot: Supports per class; or a list, one number for each class of a task.
-        n_query: Queries: see queries.
+        n_query: Queries: see queries; by default the run's test_query.
         queries: balanced (n_query of each class) or random (n_query per task, from all classes).
         dataset: Another dataset, of the same item shape.
         split: Which classes: train, val or test.
@@ -50,6 +51,8 @@ class Test:
     def __post_init__(self) -> None:
         if self.episodes < 2:
             raise ValueError(f"Expected episodes >= 2 for an interval, got {self.episodes}.")
+        if self.n_query is not None and self.n_query < 1:
+            raise ValueError(f"Expected n_query >= 1, got {self.n_query}.")
 
 
 def parser() -> Parser:
@@ -76,8 +79,11 @@ def run(args: Namespace) -> None:
     reports = []
     for (run, _, sampler), result in zip(checked, scores, strict=True):
         report = {"run": str(run.path), **result.summary(), **facts(run, test, sampler)}
-        save_evaluation(run.path / "eval", report, result)
         reports.append(report)
+        try:
+            save_evaluation(run.path / "eval", report, result)
+        except OSError as error:
+            warnings.warn(f"The figures are not stored: {error.strerror}.", stacklevel=2)
     several = over_seeds([r["accuracy"] for r in reports]) if len(reports) > 1 else {}
     if args.json:
         report = {"seeds": several, "runs": reports} if several else reports[0]
@@ -117,7 +123,14 @@ def runs_in(path: Path) -> list[Run]:
     found = sorted(p.parent for p in path.glob(f"*/{PROVENANCE}"))
     if not found:
         raise ValueError(f"Expected a run directory, or a folder of them, got {path}.")
-    return [Run.open(p) for p in found]
+    runs = [Run.open(p) for p in found]
+    kinds = {replace(run.config, seed=0).hash for run in runs}
+    if len(kinds) > 1 or len({run.config.seed for run in runs}) < len(runs):
+        raise ValueError(
+            f"Expected runs in {path} that differ in their seeds alone, got "
+            f"{', '.join(p.name for p in found)}. Give one of them."
+        )
+    return runs
 
 
 def task_of(run: Run, test: Test) -> tuple[Any, EpisodeSampler]:
@@ -134,9 +147,9 @@ def task_of(run: Run, test: Test) -> tuple[Any, EpisodeSampler]:
     n_shot = config.n_shot if test.n_shot is None else test.n_shot
     sampler = EpisodeSampler(
         split.labels,
-        n_way=test.n_way or config.val_way or config.n_way,
+        n_way=(config.val_way or config.n_way) if test.n_way is None else test.n_way,
         n_shot=n_shot,
-        n_query=test.n_query or config.test_query or 15,
+        n_query=(config.test_query or 15) if test.n_query is None else test.n_query,
         queries=test.queries,
         seed=test.seed,
         stream=test.split,
@@ -159,12 +172,14 @@ def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
 
 
 def processes_of(devices: int) -> Processes:
-    """This process among `devices` of them; they share the cores, or have a GPU each."""
+    """This process among `devices` of them; they share the cores."""
+    if devices < 1:
+        raise ValueError(f"Expected devices >= 1, got {devices}.")
     if devices == 1:
         return ALONE
     from varscale.launch import launched
 
-    fabric = launched(devices)
+    fabric = launched(devices, accelerator="cpu")
     return Processes(fabric.global_rank, fabric.world_size, fabric.device)
 
 

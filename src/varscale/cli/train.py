@@ -100,8 +100,10 @@ def _note(metrics: dict[str, Any]) -> str:
         scale += f" ({metrics['scale_min']:.3g} .. {metrics['scale_max']:.3g})"
     note = (
         f"loss {metrics['loss']:.3f}, nll {metrics['nll']:.3f}, kl {metrics['kl']:.3g}, "
-        f"accuracy {100 * metrics['accuracy']:.1f} %, {scale}, lr {metrics['lr']:.2g}"
+        f"accuracy {100 * metrics['accuracy']:.1f} %, {scale}"
     )
+    if "lr" in metrics:
+        note += f", lr {metrics['lr']:.2g}"
     if "val_accuracy" in metrics:
         note += f", validation {100 * metrics['val_accuracy']:.2f} %"
     return note
