@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from varscale.cli.evaluate import (
     Test,
@@ -62,25 +62,23 @@ def run(args: Namespace) -> None:
     if args.json:
         sys.stdout.write(json.dumps(report) + "\n")
         return
-    table = Table("A", "B", "A %", "B %", "B - A, paired", "NLL A", "NLL B", "ECE % A", "ECE % B")
+    table = Table(Column("run", overflow="fold"), "accuracy %", "B - A, paired", "NLL", "ECE %")
     for row in rows:
-        a, b = row["a"], row["b"]
-        table.add_row(
-            a["run"],
-            b["run"],
-            percent(a["accuracy"], a["ci95"]),
-            percent(b["accuracy"], b["ci95"]),
-            percent(row["difference"], row["ci95"]),
-            f"{a['nll']:.4f}",
-            f"{b['nll']:.4f}",
-            f"{100 * a['ece']:.2f}",
-            f"{100 * b['ece']:.2f}",
-        )
+        for side in ("a", "b"):
+            figures = row[side]
+            table.add_row(
+                f"{side.upper()} {figures['run']}",
+                percent(figures["accuracy"], figures["ci95"]),
+                percent(row["difference"], row["ci95"]) if side == "b" else "",
+                f"{figures['nll']:.4f}",
+                f"{100 * figures['ece']:.2f}",
+                end_section=side == "b",
+            )
     console = Console(highlight=False)
     console.print(table)
     if "seeds" in report:
         console.print(f"B - A {in_words(report['seeds'])}")
-    console.print(f"{described(report)}; intervals are 95 % over test tasks.")
+    console.print(f"{described(report)}; intervals are 95 % over tasks.")
 
 
 def paired(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:

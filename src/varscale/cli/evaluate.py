@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from jsonargparse import Namespace
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
@@ -89,7 +89,7 @@ def run(args: Namespace) -> None:
         report = {"seeds": several, "runs": reports} if several else reports[0]
         sys.stdout.write(json.dumps(report) + "\n")
         return
-    table = Table("run", "accuracy %", "NLL", "ECE %", "Brier")
+    table = Table(Column("run", overflow="fold"), "accuracy %", "NLL", "ECE %", "Brier")
     for report in reports:
         table.add_row(
             report["run"],
@@ -102,7 +102,10 @@ def run(args: Namespace) -> None:
     console.print(table)
     if several:
         console.print(in_words(several))
-    console.print(f"{described(reports[0])}; intervals are 95 % over test tasks.")
+    console.print(f"{described(reports[0])}; intervals are 95 % over tasks.")
+    unfinished = [report["run"] for report in reports if report["train_steps"] is None]
+    if unfinished:
+        console.print(f"Not finished: {', '.join(unfinished)}; this is the best model so far.")
     worst = sorted(reports[0]["per_class"].items(), key=lambda item: item[1])[:3]
     hardest = ", ".join(f"{name} {100 * rate:.0f} %" for name, rate in worst)
     console.print(
@@ -213,6 +216,7 @@ def described(report: dict[str, Any]) -> str:
         f"{report['dataset']} ({report['dataset_hash'][:12]}), {report['split']} classes, items "
         f"{item}, {report['n_way']}-way {report['n_shot']}-shot, {report['n_query']} queries "
         f"{each}, {report['episodes']:,} episodes, seed {report['seed']}"
+        + (f", {report['samples']} draws of the scale" if report["samples"] else "")
     )
 
 

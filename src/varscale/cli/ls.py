@@ -3,6 +3,7 @@
 import inspect
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
@@ -36,16 +37,18 @@ def run(args: Namespace) -> None:
     listing["presets"] = {
         name: {"summary": preset.summary, "options": {}} for name, preset in PRESETS.items()
     }
+    folder = shipped_configs()
     listing["configs"] = {
-        str(path): {"summary": path.read_text().partition("\n")[0].lstrip("# "), "options": {}}
-        for path in sorted(shipped_configs().rglob("*.yaml"))
+        path.relative_to(folder).as_posix(): {"summary": _title(path), "options": {}}
+        for path in sorted(folder.rglob("*.yaml"))
     }
     if args.json:
         sys.stdout.write(json.dumps(listing) + "\n")
         return
     console = Console(highlight=False)
     for family, members in listing.items():
-        table = Table("name", "what it is", "options", title=family, title_justify="left")
+        title = f"configs, in {folder}" if family == "configs" else family
+        table = Table("name", "what it is", "options", title=title, title_justify="left")
         for name, entry in members.items():
             options = (f"{key}={value}" for key, value in entry["options"].items())
             table.add_row(name, entry["summary"], ", ".join(options))
@@ -60,6 +63,10 @@ def _options(registry: Registry[Any], name: str) -> dict[str, Any]:
         for option, p in registry.options(name).items()
         if option not in filled
     }
+
+
+def _title(config: Path) -> str:
+    return config.read_text().partition("\n")[0].lstrip("# ")
 
 
 def _first_line(member: type) -> str:

@@ -1,10 +1,11 @@
-"""Progress on stderr: a bar with an ETA on a terminal, plain lines elsewhere."""
+"""Progress on stderr: a live line with the time left on a terminal, plain lines elsewhere."""
 
 import sys
 import time
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class Bar:
@@ -17,9 +18,15 @@ class Bar:
     def __init__(self, title: str) -> None:
         console = Console(stderr=True)
         self.title, self.plain = title, not console.is_terminal
-        columns = [*Progress.get_default_columns()[:-1], TimeRemainingColumn()]
+        note = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what is left of the line
         self.bar = Progress(
-            *columns, TextColumn("{task.fields[note]}"), console=console, disable=self.plain
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", table_column=note),
+            console=console,
+            disable=self.plain,
+            expand=True,
         )
         self.task = self.bar.add_task(title, total=None, note="")
         self.start: tuple[float, int] | None = None  # a resumed run does not begin at 0

@@ -24,7 +24,11 @@ def parser() -> Parser:
         "Train a model into a run directory.",
         "varscale train --config configs/glyphs/svs.yaml --steps 200 --out runs/svs",
     )
-    parser.add_argument("--config", action="config", help="YAML file of any of the options")
+    parser.add_argument(
+        "--config",
+        action="config",
+        help="YAML file of options; what comes after it wins",
+    )
     parser.add_argument("--out", type=str | None, default=None, help="run directory to make")
     parser.add_class_arguments(TrainConfig, None)
     return parser
