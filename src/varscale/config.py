@@ -130,7 +130,7 @@ class TrainConfig:
     @property
     def hash(self) -> str:
         """Hash of all that a result depends on: the devices are left out."""
-        content = {k: v for k, v in asdict(self).items() if k not in _HARDWARE}
+        content = {k: v for k, v in asdict(self).items() if k not in HARDWARE}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
@@ -163,7 +163,9 @@ class TrainConfig:
 
 
 _TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
-_HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
+HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
+"""What a result does not depend on, but for rounding."""
+
 _AT_LEAST: dict[str, float] = {
     "n_way": 2, "n_query": 1, "steps": 1, "tasks_per_step": 1, "momentum": 0, "weight_decay": 0,
     "lr_every": 0, "val_every": 0, "val_episodes": 2, "val_way": 2, "val_items": 2,

@@ -8,9 +8,8 @@ from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.train import show
+from varscale.config import HARDWARE
 from varscale.run import Run
-
-HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
 
 
 def parser() -> Parser:
