@@ -40,13 +40,9 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, keep: int
-) -> str:
-    """Save, then remove what is older than the `keep` newest, and what was passed over as damaged.
-
-    Returns:
-        The hash of the tensors' file.
-    """
+    folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any]
+) -> None:
+    """Save; then keep the two newest, and remove what was passed over as damaged."""
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors wants plain rows: Conv-4 keeps its weights in channels_last
     content = save({name: t.detach().cpu().contiguous() for name, t in sorted(tensors.items())})
@@ -55,8 +51,7 @@ def save_checkpoint(
     sealed = {"seal": _seal(body), **body}
     write_whole(folder / f"{step:08}.json", json.dumps(sealed, indent=1).encode())
     forget_after(folder, step)
-    _remove(folder, _steps(folder)[keep:])
-    return str(body["sha256"])
+    _remove(folder, _steps(folder)[2:])
 
 
 def forget_after(folder: Path, step: int) -> None:

@@ -219,7 +219,7 @@ class Trainer:
         if bad is not None:
             raise self._diverged(step, f"{bad.removeprefix('model/')} is no longer finite.")
         if self.processes.rank == 0:
-            save_checkpoint(self.run.path / folder, step, tensors, self.state, keep=2)
+            save_checkpoint(self.run.path / folder, step, tensors, self.state)
 
     def finish(self) -> None:
         """Write the result; without validation the last model is the best."""
