@@ -108,3 +108,14 @@ def vector_gradient(logits, labels, query, reference, term):
         scalar_gradient(logits, labels, [[term(q[m], c[m]) for c in reference] for q in query])
         for m in range(len(reference[0]))
     ]
+
+
+def film(x, gamma, beta):
+    """M21, number by number; a flat list."""
+    per_task = len(x) // len(gamma)
+    return [
+        (1 + float(gamma[i // per_task][c])) * float(value) + float(beta[i // per_task][c])
+        for i, item in enumerate(x)
+        for c, channel in enumerate(item)
+        for value in channel.flatten()
+    ]

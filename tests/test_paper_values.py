@@ -1,12 +1,16 @@
 """Every check value of the paper's mathematics, to the printed digits."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from varscale import functional as vf
-from varscale.backbones import Conv4
+from varscale.backbones import Conv4, ResNet12
+from varscale.config import read_config, shipped_configs
+from varscale.cotraining import CotrainingPlan
+from varscale.hosts import Tadam
 from varscale.scalers import DAVS, DSVS, SVS
 
 pytestmark = pytest.mark.paper
@@ -129,7 +133,31 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
+def test_tadam_probability_of_a_cotraining_step():
+    plan = CotrainingPlan()
+    p = [plan.probability(t, 30_000) for t in (0, 1500, 15_000, 28_500)]
+    assert [round(x, 4) for x in p] == [0.9, 0.81, 0.3138, 0.1216]
+    text = replace(plan, offset=0)  # the reading of the text is one power behind
+    assert [text.probability(t, 30_000) for t in (0, 1499, 1500)] == [1.0, 1.0, 0.9]
+
+
+@pytest.mark.parametrize("name", ["tadam_5w1s", "tadam_5w5s", "tadam_dsvs_5w1s", "tadam_dsvs_5w5s"])
+def test_tadam_learning_rate(name):
+    config = read_config(shipped_configs() / "miniimagenet" / f"{name}.yaml")
+    assert (config.steps, config.cotraining, config.clip, config.clip_by) == (
+        30_000,
+        True,
+        1.0,
+        "variable",
+    )
+    rates = [config.lr * config.rate_factor(t) for t in (0, 15_001, 17_501, 20_001)]
+    assert rates == pytest.approx([0.1, 0.01, 0.001, 0.0001], rel=1e-12)
+
+
 def test_parameter_counts():
+    assert count(ResNet12()) == 7_996_800
+    tadam = Tadam(ResNet12())
+    assert count(tadam) - count(tadam.backbone) == 7_144_344
     assert count(Conv4()) == 113_088
     assert count(Conv4(in_channels=1, image_size=28)) == 111_936
     assert [count(DAVS(dim=m)) for m in (1600, 256, 64)] == [2_883_800, 461_912, 115_928]

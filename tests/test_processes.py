@@ -48,11 +48,28 @@ def finished(arguments):
     return done
 
 
-@pytest.mark.parametrize("scaler", ["svs", "d-avs"])
-def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, scaler):
-    options = {"scaler": scaler, "steps": STEPS, "precision": "64-true"}
-    if scaler == "svs":
-        options |= {"scaler_options.lr": 0.01, "scaler_options.learn_scale": True}
+CASES = {
+    "svs": {"scaler": "svs", "scaler_options.lr": 0.01, "scaler_options.learn_scale": True},
+    "d-avs": {"scaler": "d-avs"},
+    "tadam": {
+        "scaler": "d-svs",
+        "host": "tadam",
+        "backbone": "resnet12",
+        "backbone_options": '{"width": 0.0625}',
+        "metric": "euclidean",
+        "algorithm": "sgd",
+        "lr": 0.02,
+        "weight_decay": 5e-4,
+        "clip": 1.0,
+        "cotraining": "true",
+        "cotraining_options": '{"batch_size": 12}',
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
+    options = {**CASES[case], "steps": STEPS, "precision": "64-true"}
     one, two = tmp_path / "one", tmp_path / "two"
     finished(training(one, **options))
     finished(training(two, **options, devices=2))

@@ -12,12 +12,12 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 LAYERS = [
     ["alignment", "allocator", "distributed", "files", "labels", "random", "registry", "version"],
-    ["functional", "episode", "metrics", "checkpoint", "optimization", "logbook"],
+    ["functional", "film", "episode", "metrics", "checkpoint", "optimization", "logbook"],
     ["scalers", "hosts", "backbones", "data"],
-    ["objective", "presets", "metric_learning"],
+    ["objective", "presets", "metric_learning", "cotraining"],
     ["model"],
     ["factory", "evaluation"],
-    ["config", "figures", "launch"],
+    ["config", "figures", "launch", "update"],
     ["run"],
     ["training"],
     ["bench"],

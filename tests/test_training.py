@@ -29,6 +29,20 @@ SCALERS = {
     "d-avs": {"hidden": 5},
 }
 
+TADAM = {
+    "host": "tadam",
+    "backbone": "resnet12",
+    "backbone_options": {"width": 1 / 16},
+    "metric": "euclidean",
+    "tasks_per_step": 2,
+    "algorithm": "sgd",
+    "lr": 0.1,
+    "weight_decay": 5e-4,
+    "clip": 1.0,
+    "cotraining": True,
+    "cotraining_options": {"decay": 0.5, "stages": 3},
+}
+
 
 def config_of(scaler="svs", **options):
     settings = {
@@ -60,10 +74,11 @@ def finish(run):
     return run.result["weights_sha256"]
 
 
-@pytest.fixture(scope="module", params=SCALERS)
+@pytest.fixture(scope="module", params=[*SCALERS, "tadam"])
 def uninterrupted(request, tiny_images, tmp_path_factory):
     """A config, its run without interruption, and the final hash."""
-    config = config_of(request.param)
+    tadam = request.param == "tadam"
+    config = config_of("d-svs", **TADAM) if tadam else config_of(request.param)
     run = new_run(tmp_path_factory.mktemp("whole") / request.param, config)
     return config, run, finish(run)
 

@@ -86,15 +86,15 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+def module_tensors(module: nn.Module, kind: str = "model") -> dict[str, Tensor]:
     """Weights and buffers, by name."""
-    return {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    return {f"{kind}/{name}": tensor for name, tensor in module.state_dict().items()}
 
 
-def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], kind: str = "model") -> None:
     """Put saved weights and buffers in their places."""
-    start = len("model/")
-    model.load_state_dict({n[start:]: t for n, t in tensors.items() if n.startswith("model/")})
+    start = len(f"{kind}/")
+    module.load_state_dict({n[start:]: t for n, t in tensors.items() if n.startswith(f"{kind}/")})
 
 
 def optimizer_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from varscale.backbones import BACKBONES
+from varscale.cotraining import CotrainingPlan
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.data.sampler import Queries
@@ -47,12 +48,14 @@ class TrainConfig:
         algorithm: adam or sgd.
         lr: Learning rate of the weights.
         momentum: Of sgd.
-        weight_decay: Of the host's weights.
+        weight_decay: Of the host's convolutions and matrices.
         lr_every: Multiply the rate by lr_factor every so many steps; 0 for never.
         lr_milestones: Multiply it after these steps.
         lr_factor: Factor of both.
         clip: Largest norm of a gradient; by default unlimited. A scaler's own rate is not clipped.
         clip_by: variable (each weight tensor by itself) or global (all together).
+        cotraining: Now and then an extra step of ordinary classification, as TADAM has it.
+        cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out.
         val_every: Validate after so many steps; 0 for never.
         val_episodes: Validation tasks.
         val_way: Classes of a validation or test task; by default n_way, at most 5.
@@ -95,6 +98,8 @@ class TrainConfig:
     lr_factor: float = 0.5
     clip: float | None = None
     clip_by: Literal["variable", "global"] = "variable"
+    cotraining: bool = False
+    cotraining_options: Options = field(default_factory=dict)
     val_every: int = 100
     val_episodes: int = 400
     val_way: int | None = None
@@ -120,12 +125,25 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"Expected {name} > 0, got {value!r}.")
-        processes = self.devices * self.num_nodes
-        if self.tasks_per_step % processes:
-            raise ValueError(
-                f"Expected tasks_per_step to be a multiple of the {processes} processes, got "
-                f"{self.tasks_per_step}. Use tasks_per_step={processes}, or devices=1."
-            )
+        if self.cotraining_options and not self.cotraining:
+            raise ValueError("cotraining_options need cotraining=true.")
+        processes, shared = self.devices * self.num_nodes, {"tasks_per_step": self.tasks_per_step}
+        if self.cotraining_plan:
+            shared["cotraining_options.batch_size"] = self.cotraining_plan.batch_size
+        for name, value in shared.items():
+            if value % processes:
+                raise ValueError(
+                    f"Expected {name} to be a multiple of the {processes} processes, got {value}. "
+                    f"Use {name}={-(-value // processes) * processes}, or devices=1."
+                )
+
+    @property
+    def cotraining_plan(self) -> CotrainingPlan | None:
+        """When to co-train, and on what."""
+        for option in self.cotraining_options:
+            if option not in CotrainingPlan.__dataclass_fields__:
+                raise unknown("option of cotraining:", option, CotrainingPlan.__dataclass_fields__)
+        return CotrainingPlan(**self.cotraining_options) if self.cotraining else None
 
     @property
     def hash(self) -> str:

@@ -32,11 +32,13 @@ def create(
     """Build a model from the names of its parts; `varscale ls` lists them.
 
     Args:
-        host: The classifier: `pn`, `matching`.
+        host: The classifier: `pn`, `matching`, `tadam`.
         backbone: A registered name, or your own module with an attribute `out_dim`.
         scaler: A registered name, or your own scaler. `None` is the host without scaling: its scale
-            is 1, and its Euclidean distance that of raw embeddings, undivided (kappa = 1).
-        metric: See `hosts.base.Metric`; the host's default when not given.
+            is 1 (TADAM's 7.5), and its Euclidean distance that of raw embeddings, undivided
+            (kappa = 1).
+        metric: See `hosts.base.Metric`; the host's own when not given: Euclidean for `pn`, cosine
+            for `matching`, for `tadam` the norm without a scaler and Euclidean with one.
         preset: `default`, `paper` or `released`; see `presets`.
         backbone_options: Further arguments of the backbone.
         scaler_options: Further arguments of the scaler.
@@ -63,7 +65,9 @@ def create(
     for option in ("backbone", "metric"):
         if option in (host_options or {}):
             raise ValueError(f"Give {option} as an argument, not among the host_options.")
-    metric = HOSTS[host].default_metric if metric is None else metric
+    family = HOSTS[host]
+    if metric is None:
+        metric = family.default_metric if scaler is None else family.scaled_metric
     name = (scaler if isinstance(scaler, str) else SCALERS.name_of(scaler)) or ""
     if scaler is None:
         plain = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
@@ -76,7 +80,7 @@ def create(
     built = HOSTS.create(host, backbone=backbone, **options)
 
     if scaler is None:
-        scaler = Fixed()
+        scaler = Fixed(alpha=family.default_scale)
     elif isinstance(scaler, str):
         sized = {"dim": built.out_dim} if "dim" in SCALERS.options(scaler) else {}
         options = {**sized, **bundle.scaler.get(scaler, {}), **(scaler_options or {})}

@@ -55,6 +55,7 @@ def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str
 
 def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
     """Mean of the scale; the band is its smallest and largest entry, and two posterior spreads."""
+    rows = [row for row in rows if "scale_mean" in row]  # co-training steps may have none
     steps = [row["step"] for row in rows]
     low = np.array([row["scale_min"] - 2 * row["scale_spread"] for row in rows])
     high = np.array([row["scale_max"] + 2 * row["scale_spread"] for row in rows])

@@ -82,4 +82,8 @@ class Logbook:
 def _group(name: str) -> str:
     """TensorBoard draws what stands before the slash together."""
     first, _, rest = "lr_weights".partition("_") if name == "lr" else name.partition("_")
-    return f"{first}/{rest}" if first in ("scale", "val", "lr") and rest else f"train/{name}"
+    return (
+        f"{first}/{rest}"
+        if first in ("scale", "val", "lr", "cotraining") and rest
+        else f"train/{name}"
+    )

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import Optimizer
 
 from varscale.episode import Episode
 from varscale.functional import log_predictive, task_prototype
 from varscale.hosts import Host
 from varscale.objective import Loss, Objective
+from varscale.optimization import decaying, weights_optimizer
 from varscale.random import Ahead, normal
 from varscale.scalers import Scaler
 
@@ -67,7 +68,9 @@ class ScaledModel(nn.Module):
         )
         numbers = torch.arange(index, index + episode.n_tasks)
         alpha = self.scaler.sample(q, noise)
-        return self.objective(logits_at, episode.query_labels, self.scaler, q, alpha, numbers)
+        return self.objective(
+            logits_at, episode.query_labels, self.scaler, q, alpha, numbers, self.host.penalty()
+        )
 
     def forward(
         self, episode: Episode, *, samples: int = 0, index: int = 0, seed: int = 0
@@ -146,21 +149,13 @@ class ScaledModel(nn.Module):
             lr: Learning rate of the weights.
             algorithm: `adam` or `sgd`.
             momentum: Of `sgd`.
-            weight_decay: Of the host's weights; scales have none.
+            weight_decay: Of the host's convolutions and matrices; all else has none.
         """
-        if algorithm not in ("adam", "sgd"):
-            raise ValueError(f"Expected algorithm 'adam' or 'sgd', got {algorithm!r}.")
-        groups = [{"params": list(self.host.parameters())}]
+        groups = decaying(self.host.parameters(), weight_decay)
         if not self.scaler.steps_itself:
             groups.append(self.scaler.param_group())
-        groups = [group for group in groups if group["params"]]
-        optimizers: list[Optimizer] = []
-        if groups and algorithm == "adam":
-            optimizers.append(Adam(groups, lr=lr, weight_decay=weight_decay, fused=True))
-        elif groups:
-            optimizers.append(
-                SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True)
-            )
+        weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
+        optimizers = [] if weights is None else [weights]
         if self.scaler.steps_itself and any(True for _ in self.scaler.parameters()):
             optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
         return optimizers

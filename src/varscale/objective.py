@@ -31,6 +31,7 @@ class Loss:
         nll: Negative log-likelihood, summed over queries (M10).
         kl: KL from the prior, summed over dimensions, not yet weighted (M11); 0 without a prior.
         aux: Negative log-likelihood at the auxiliary scale; 0 once its weight has faded.
+        penalty: What the host's own weights add, one value for all tasks.
         logits: Class scores of the queries.
         alpha: The scales that were drawn.
         q: Where they were drawn from.
@@ -40,6 +41,7 @@ class Loss:
     nll: Float[Tensor, " task"]
     kl: Float[Tensor, " task"]
     aux: Float[Tensor, " task"]
+    penalty: Float[Tensor, ""]
     logits: Float[Tensor, "task query way"]
     alpha: Float[Tensor, "task size"]
     q: Normal
@@ -50,7 +52,8 @@ class Objective:
     r"""Negative evidence bound, with the auxiliary loss of D-AVS (M15).
 
     $J = \frac{1}{q} \big[ (1 - \lambda)(L(\alpha) + w \operatorname{KL}) + \lambda L(a) \big]$,
-    averaged over tasks; $L$ is summed over the $q$ queries, $a$ is the auxiliary scale.
+    averaged over tasks; $L$ is summed over the $q$ queries, $a$ is the auxiliary scale. A host's
+    penalty on its own weights is added.
 
     Args:
         likelihood: See `Likelihood`.
@@ -84,6 +87,7 @@ class Objective:
         q: Normal,
         alpha: Float[Tensor, "task size"],
         index: Integer[Tensor, " task"],
+        host_penalty: Float[Tensor, ""],
     ) -> Loss:
         """Compute the loss of a batch of tasks.
 
@@ -94,6 +98,7 @@ class Objective:
             q: Posterior of the scale of each task.
             alpha: A draw from it.
             index: Number of each task in training, which fixes the weight of the auxiliary loss.
+            host_penalty: What the host's own weights add to the total.
         """
         logits = logits_at(alpha)
         nll = query_nll(logits, labels)
@@ -107,7 +112,8 @@ class Objective:
             if weight.any():
                 aux = query_nll(logits_at(self.aux_scale), labels)
                 total = (1 - weight) * total + weight * aux
-        return Loss(total.mean() / queries, nll, kl, aux, logits, alpha, q)
+        total = total.mean() / queries + host_penalty
+        return Loss(total, nll, kl, aux, host_penalty, logits, alpha, q)
 
     def scaler_factor(self, queries_per_task: int) -> int:
         """Factor between the loss and the likelihood that a scaler with a rate of its own sees."""

@@ -1,10 +1,14 @@
-"""What lies between gradients and weights: clipping and rates."""
+"""What lies between gradients and weights: optimisers, clipping and rates."""
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import torch
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer
+
+Group = dict[str, Any]
 
 ClipBy = Literal["variable", "global"]
 """What a gradient's norm is taken over.
@@ -12,6 +16,29 @@ ClipBy = Literal["variable", "global"]
 - `variable`: each weight tensor by itself, as TADAM does.
 - `global`: all of them together.
 """
+
+
+def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[Group]:
+    """Parameters as groups: convolutions and matrices decay; biases, norms and numbers do not."""
+    parameters = list(parameters)
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def weights_optimizer(
+    groups: list[Group], *, lr: float, algorithm: str, momentum: float
+) -> Optimizer | None:
+    """The optimiser of weights, `adam` or `sgd`; `None` when there are none."""
+    if algorithm not in ("adam", "sgd"):
+        raise ValueError(f"Expected algorithm 'adam' or 'sgd', got {algorithm!r}.")
+    groups = [group for group in groups if group["params"]]
+    if not groups:
+        return None
+    if algorithm == "adam":
+        return Adam(groups, lr=lr, fused=True)
+    return SGD(groups, lr=lr, momentum=momentum, fused=True)
 
 
 def clip_gradients(optimizer: Optimizer, norm: float, by: ClipBy) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from varscale.checkpoint import newest_checkpoint, restore_model
+from varscale.checkpoint import newest_checkpoint, restore_module
 from varscale.config import TrainConfig, read_config, validation
 from varscale.data import Dataset
 from varscale.data.sampler import EpisodeSampler
@@ -147,7 +147,7 @@ class Run:
         model = self.config.model()
         if self.config.precision == "64-true":
             model.double()
-        restore_model(model, best.tensors)
+        restore_module(model, best.tensors)
         return model.eval()
 
     @property

@@ -17,31 +17,30 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from varscale.checkpoint import (
     forget_after,
-    model_tensors,
+    module_tensors,
     newest_checkpoint,
     optimizer_tensors,
-    restore_model,
+    restore_module,
     restore_optimizers,
     save_checkpoint,
     weights_hash,
 )
 from varscale.config import TrainConfig, validation
+from varscale.cotraining import Cotraining
 from varscale.data import Dataset
 from varscale.data.feed import Feed
 from varscale.distributed import Processes, share_batch_norm
-from varscale.episode import Episode
 from varscale.evaluation import evaluate
 from varscale.files import write_whole
 from varscale.launch import Signals, launched
 from varscale.logbook import Logbook
 from varscale.metrics import interval
-from varscale.model import ScaledModel
-from varscale.optimization import Schedule, clip_gradients
 from varscale.run import RESULT, Interrupted, Run
+from varscale.update import TaskLoss, Update
 
 Metrics = dict[str, Any]
 
@@ -116,28 +115,37 @@ class Trainer:
         self.model = config.model()
         if self.processes.count > 1:
             share_batch_norm(self.model)
-        self.optimizers = self.model.optimizers(
-            queries_per_task=sampler.queries_per_task,
-            lr=config.lr,
-            algorithm=config.algorithm,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-        )
+        rates: dict[str, Any] = {
+            name: getattr(config, name) for name in ("lr", "algorithm", "momentum", "weight_decay")
+        }
+        optimizers = self.model.optimizers(queries_per_task=sampler.queries_per_task, **rates)
+        self.steps = config.steps if optimizers and config.steps else 0
         own = self.model.scaler.steps_itself  # a scaler's own rate is constant, and not clipped
-        self.schedules = [Schedule(o) for o in self.optimizers[: len(self.optimizers) - own]]
-        self.steps = config.steps if self.optimizers and config.steps else 0
-        loss = TaskLoss(self.model, config.seed)
-        wrapped: Any = fabric.setup(loss, *self.optimizers) if self.optimizers else [loss]
-        self.loss, self.steppers = wrapped[0], wrapped[1:]
-        self.loss.train()
+        self.tasks = Update(fabric, TaskLoss(self.model, config.seed), optimizers, constant=own)
+        self.optimizers = optimizers
+        self.cotraining: Cotraining | None = None
+        if config.cotraining_plan:
+            self.cotraining = Cotraining(
+                self.model.host,
+                dataset["train"],
+                config.cotraining_plan,
+                steps=self.steps,
+                seed=config.seed,
+                processes=self.processes,
+            )
+            extra = self.cotraining.optimizer(**rates)
+            self.extra = Update(fabric, self.cotraining, [extra])
+            self.optimizers = [*optimizers, extra]
         self.stopping = 0
         self.done = 0
         self.state: dict[str, Any] = {"best": None, "best_step": 0, "hits": 0.0, "seconds": 0.0}
         checkpoint = newest_checkpoint(run.path / "checkpoint")
         if checkpoint is not None:
             try:
-                restore_model(self.model, checkpoint.tensors)
+                restore_module(self.model, checkpoint.tensors)
                 restore_optimizers(self.optimizers, checkpoint.tensors)
+                if self.cotraining:
+                    restore_module(self.cotraining.head, checkpoint.tensors, "head")
             except (RuntimeError, IndexError, KeyError) as error:
                 raise ValueError(
                     f"The checkpoint of step {checkpoint.step} in {run.path} is that of another "
@@ -159,32 +167,39 @@ class Trainer:
     def step(self, step: int, stop: int = 0) -> Metrics:
         """One update of all weights; `stop` asks all processes to stop after it."""
         began = time.perf_counter()
-        for schedule in self.schedules:
-            schedule.set(self.config.rate_factor(step))
-        index, episode = self.feed(step)
+        metrics: Metrics = {"step": step + 1}
+        extra = self.cotraining if self.cotraining and self.cotraining.due(step) else None
+        if extra:
+            batch = (tensor.to(self.fabric.device) for tensor in extra.batch(step))
+            terms = self._update(self.extra, step, stop, *batch)
+            metrics |= {f"cotraining_{name}": value for name, value in terms.items()}
+        if not (extra and extra.plan.replace):
+            index, episode = self.feed(step)
+            tensors = episode.to(self.fabric.device).tensors
+            metrics |= self._update(self.tasks, step, stop, index, episode.n_way, **tensors)
+            self.state["hits"] += metrics["accuracy"]
+        self.state["seconds"] += time.perf_counter() - began
+        metrics["seconds"] = self.state["seconds"]
+        if self.tasks.schedules:
+            metrics["lr"] = self.tasks.schedules[0].rates[0] * self.config.rate_factor(step)
+        if self.model.scaler.steps_itself:
+            metrics["lr_scaler"] = self.model.scaler.lr
+        return metrics
+
+    def _update(self, update: Update, step: int, stop: int, *inputs: Any, **named: Any) -> Metrics:
+        """One update by one loss, unless it is not finite."""
         try:
-            terms = self.loss(index, episode.n_way, **episode.to(self.fabric.device).tensors)
+            terms = update.loss(*inputs, **named)
         except ValueError as error:
             raise self._diverged(step + 1, str(error)) from error
         metrics = self._everybodys(terms, stop)
         for name in ("nll", "kl", "aux", "loss"):
-            if not math.isfinite(metrics[name]):
+            if not math.isfinite(metrics.get(name, 0.0)):
                 raise self._diverged(step + 1, f"{name} became {metrics[name]}.")
-        self.fabric.backward(terms["loss"])
-        if self.config.clip is not None:
-            for schedule in self.schedules:
-                clip_gradients(schedule.optimizer, self.config.clip, self.config.clip_by)
-        for stepper in self.steppers:
-            stepper.step()
-            stepper.zero_grad()
-        self.state["hits"] += metrics["accuracy"]
-        self.state["seconds"] += time.perf_counter() - began
-        metrics["seconds"] = self.state["seconds"]
-        if self.schedules:
-            metrics["lr"] = self.optimizers[0].param_groups[0]["lr"]
-        if self.model.scaler.steps_itself:
-            metrics["lr_scaler"] = self.model.scaler.lr
-        return {"step": step + 1, **metrics}
+        config = self.config
+        factor = config.rate_factor(step)
+        update.apply(terms["loss"], rate_factor=factor, clip=config.clip, clip_by=config.clip_by)
+        return metrics
 
     def validate(self, step: int) -> Metrics:
         """Score the model on the validation tasks, and keep it if it is the best so far."""
@@ -200,6 +215,9 @@ class Trainer:
             )
         except ValueError as error:
             raise self._diverged(step + 1, f"validation: {error}") from error
+        extra = {}
+        if self.cotraining and len(self.cotraining.held_out):
+            extra["cotraining_val_accuracy"] = self.cotraining.held_out_accuracy()
         accuracy, half = interval(scores.accuracy)
         score = accuracy if self.config.select_by == "validation" else self.state["hits"]
         self.state["hits"] = 0.0
@@ -208,13 +226,16 @@ class Trainer:
             self.state |= {"best": score, "best_step": step + 1}
             self.state |= {"val_accuracy": accuracy, "val_ci95": half}
             self.save("best", step + 1)
-        return {"val_accuracy": accuracy, "val_ci95": half, "val_nll": float(scores.nll.mean())}
+        nll = float(scores.nll.mean())
+        return {"val_accuracy": accuracy, "val_ci95": half, "val_nll": nll, **extra}
 
     def save(self, folder: str, step: int) -> None:
         """Write a checkpoint, or the best model; what is not finite is never saved."""
-        tensors = model_tensors(self.model)
+        tensors = module_tensors(self.model)
         if folder == "checkpoint":
             tensors |= optimizer_tensors(self.optimizers)
+            if self.cotraining:
+                tensors |= module_tensors(self.cotraining.head, "head")
         bad = next((name for name, t in tensors.items() if not t.isfinite().all()), None)
         if bad is not None:
             raise self._diverged(step, f"{bad.removeprefix('model/')} is no longer finite.")
@@ -245,8 +266,9 @@ class Trainer:
         values = dict(zip(terms, everywhere.mean(0).tolist(), strict=False))
         lowest, highest = everywhere.aminmax(dim=0)
         names = list(terms)
-        values["scale_min"] = float(lowest[names.index("scale_min")])
-        values["scale_max"] = float(highest[names.index("scale_max")])
+        for name, extreme in (("scale_min", lowest), ("scale_max", highest)):
+            if name in values:
+                values[name] = float(extreme[names.index(name)])
         return values
 
     def _diverged(self, step: int, what: str) -> Interrupted:
@@ -254,32 +276,6 @@ class Trainer:
             f"Step {step}: {what} Is the learning rate too high (lr {self.config.lr:g}, scaler "
             f"{self.model.scaler.lr})? {_way_back(self.run)}"
         )
-
-
-class TaskLoss(nn.Module):
-    """`ScaledModel.loss` as a forward of plain tensors, which is what Fabric and DDP can wrap."""
-
-    def __init__(self, model: ScaledModel, seed: int) -> None:
-        super().__init__()
-        self.model, self.seed = model, seed
-
-    def forward(self, index: int, n_way: int, **tensors: Tensor) -> dict[str, Tensor]:
-        """The loss of the tasks from `index` on, its terms, the accuracy and the scale."""
-        episode = Episode.trusted(**tensors, n_way=n_way)
-        loss = self.model.loss(episode, index=index, seed=self.seed)
-        assert episode.query_labels is not None
-        lowest, highest = loss.q.loc.aminmax()
-        return {
-            "loss": loss.total,
-            "nll": loss.nll.mean() / episode.query.shape[1],
-            "kl": loss.kl.mean(),
-            "aux": loss.aux.mean() / episode.query.shape[1],
-            "accuracy": (loss.logits.argmax(-1) == episode.query_labels).float().mean(),
-            "scale_mean": loss.q.loc.mean(),
-            "scale_spread": loss.q.scale.mean(),
-            "scale_min": lowest,
-            "scale_max": highest,
-        }
 
 
 def _way_back(run: Run) -> str:

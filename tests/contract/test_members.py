@@ -10,22 +10,31 @@ from varscale.backbones import BACKBONES
 from varscale.hosts import HOSTS
 from varscale.scalers import SCALERS
 
-IMAGES = {"conv4": {"image_size": 16, "filters": 4}, "tiny": {}}
+IMAGES = {
+    "conv4": {"image_size": 16, "filters": 4},
+    "tiny": {},
+    "resnet12": {"in_channels": 1, "image_size": 8, "width": 1 / 16},
+}
 
 
 def backbone_options(name):
     return IMAGES.get(name, {"dim": 6} if "dim" in BACKBONES.options(name) else {})
 
 
-def build(host="pn", scaler="svs", backbone="tiny"):
+def build(host="pn", scaler="svs", backbone=None):
     torch.manual_seed(0)
-    return varscale.create(
+    backbone = backbone or ("resnet12" if HOSTS[host].conditioned else "tiny")
+    model = varscale.create(
         host,
         backbone=backbone,
         backbone_options=backbone_options(backbone),
         scaler=scaler,
         scaler_options={"scale": "generated", "hidden": 8} if "avs" in scaler else None,
     )
+    for name, parameter in model.named_parameters():
+        if name.endswith("post_multiplier"):  # it starts at 0, and then nothing before it learns
+            torch.nn.init.constant_(parameter, 0.3)
+    return model
 
 
 def episode_for(model):

@@ -99,18 +99,21 @@ def _training(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
 
 
 def _note(metrics: dict[str, Any]) -> str:
-    scale = f"scale {metrics['scale_mean']:.3g} ± {metrics['scale_spread']:.2g}"
-    if metrics["scale_max"] > metrics["scale_min"]:
-        scale += f" ({metrics['scale_min']:.3g} .. {metrics['scale_max']:.3g})"
-    note = (
-        f"loss {metrics['loss']:.3f}, nll {metrics['nll']:.3f}, kl {metrics['kl']:.3g}, "
-        f"accuracy {100 * metrics['accuracy']:.1f} %, {scale}"
-    )
+    parts = []
+    if "loss" in metrics:  # a step of co-training may stand instead of one on tasks
+        parts += [f"{name} {metrics[name]:.3g}" for name in ("loss", "nll", "kl")]
+        parts.append(f"accuracy {100 * metrics['accuracy']:.1f} %")
+        scale = f"scale {metrics['scale_mean']:.3g} ± {metrics['scale_spread']:.2g}"
+        if metrics["scale_max"] > metrics["scale_min"]:
+            scale += f" ({metrics['scale_min']:.3g} .. {metrics['scale_max']:.3g})"
+        parts.append(scale)
     if "lr" in metrics:
-        note += f", lr {metrics['lr']:.2g}"
+        parts.append(f"lr {metrics['lr']:.2g}")
+    if "cotraining_accuracy" in metrics:
+        parts.append(f"co-training {100 * metrics['cotraining_accuracy']:.1f} %")
     if "val_accuracy" in metrics:
-        note += f", validation {100 * metrics['val_accuracy']:.2f} %"
-    return note
+        parts.append(f"validation {100 * metrics['val_accuracy']:.2f} %")
+    return ", ".join(parts)
 
 
 def is_main() -> bool:

@@ -3,5 +3,6 @@
 from varscale.hosts.base import HOSTS, Host
 from varscale.hosts.matching import MatchingNetwork
 from varscale.hosts.prototypical import PrototypicalNetwork
+from varscale.hosts.tadam import Tadam
 
-__all__ = ["HOSTS", "Host", "MatchingNetwork", "PrototypicalNetwork"]
+__all__ = ["HOSTS", "Host", "MatchingNetwork", "PrototypicalNetwork", "Tadam"]

@@ -9,6 +9,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from varscale.episode import Episode
+from varscale.film import Condition
 from varscale.functional import centred, dot_logits, euclidean_logits, norm_logits
 from varscale.registry import Registry, unknown
 
@@ -46,6 +47,12 @@ class Host(nn.Module, ABC):
     """
 
     default_metric: ClassVar[Metric] = "euclidean"
+
+    scaled_metric: ClassVar[Metric] = "euclidean"
+    """The metric of `create` when there is a scaler."""
+
+    default_scale: ClassVar[float] = 1.0
+    """The fixed scale of `create` when there is none."""
 
     conditioned: ClassVar[bool] = False
     """Whether the embedding of an item depends on its task: then `embed` is a member's own."""
@@ -85,16 +92,25 @@ class Host(nn.Module, ABC):
         self, episode: Episode
     ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
         """Embed supports and queries, all tasks together."""
-        items, n_support = (episode.support, episode.query), episode.support.shape[1]
-        if self.bn_pass == "joint":
-            together = self.embed_items(torch.cat(items, dim=1))
-            support, query = together.tensor_split([n_support], dim=1)
-        else:
-            support, query = map(self.embed_items, items)
-        return support, query
+        return self.embed_both(episode)
 
-    def embed_items(self, items: Float[Tensor, "task n *item"]) -> Float[Tensor, "task n dim"]:
-        """Embed items by the backbone alone, knowing nothing of their tasks."""
+    def embed_both(
+        self, episode: Episode, condition: Condition | None = None
+    ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
+        """Supports and queries through the backbone, in one pass or two; see `BatchNormPass`."""
+        if self.bn_pass == "joint":
+            together = torch.cat((episode.support, episode.query), dim=1)
+            n_support = episode.support.shape[1]
+            support, query = self.embed_items(together, condition).tensor_split([n_support], dim=1)
+            return support, query
+        return self.embed_items(episode.support, condition), self.embed_items(
+            episode.query, condition
+        )
+
+    def embed_items(
+        self, items: Float[Tensor, "task n *item"], condition: Condition | None = None
+    ) -> Float[Tensor, "task n dim"]:
+        """Embed items by the backbone, knowing nothing of their tasks but a condition, if any."""
         expected = getattr(self.backbone, "in_shape", None)
         if expected is not None and tuple(items.shape[2:]) != expected:
             raise ValueError(
@@ -106,7 +122,7 @@ class Host(nn.Module, ABC):
             return items.new_zeros(*items.shape[:2], self.out_dim)
         weight = next(self.backbone.parameters(), None)
         flat = items.flatten(0, 1) if weight is None else items.flatten(0, 1).to(weight.dtype)
-        embeddings: Tensor = self.backbone(flat)
+        embeddings: Tensor = self.backbone(flat, *(() if condition is None else (condition,)))
         if embeddings.shape != (n_items, self.out_dim):
             raise ValueError(
                 f"Expected embeddings of shape {(n_items, self.out_dim)} from the backbone, got "
@@ -130,6 +146,10 @@ class Host(nn.Module, ABC):
         n_way: int,
     ) -> Float[Tensor, "*batch query way"]:
         """Class scores of embedded queries at a given scale, their softmax being p(y | x)."""
+
+    def penalty(self) -> Float[Tensor, ""]:
+        """What the host's own weights add to the loss."""
+        return torch.zeros(())
 
     def compare(
         self,

@@ -25,6 +25,7 @@ class MatchingNetwork(Host):
     """
 
     default_metric = "cosine"
+    scaled_metric = "cosine"
 
     def __init__(
         self,

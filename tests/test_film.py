@@ -1,0 +1,34 @@
+import oracle
+import pytest
+import torch
+
+from varscale.film import film
+
+
+@pytest.fixture
+def case(generator):
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    return draw(6, 4, 3, 2), draw(2, 4), draw(2, 4)
+
+
+def test_it_equals_loops(case):
+    plain = [tensor.detach() for tensor in case]
+    assert film(*plain).flatten().tolist() == pytest.approx(oracle.film(*plain))
+
+
+def test_gradients(case):
+    assert torch.autograd.gradcheck(film, case)
+
+
+def test_channels_last_stays(case):
+    x, gamma, beta = case
+    last = x.contiguous(memory_format=torch.channels_last)
+    assert film(last, gamma, beta).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_tasks_of_unequal_size_are_refused(case, as_user):
+    x, gamma, beta = case
+    with pytest.raises(ValueError, match="as many items of each of 2 tasks, got 5 items"):
+        film(x[:5], gamma, beta)
