@@ -102,27 +102,28 @@ def test_head(tiny_images):
 def test_a_step_by_hand(tiny_images, tmp_path):
     """First SGD with its own momentum on classification, then SGD with the other on tasks."""
     rates = {"algorithm": "sgd", "lr": 0.1, "weight_decay": 0.01, "clip": 0.5}
+    rates |= {"lr_milestones": [2], "lr_factor": 0.1}
     trainer = trainer_of(tmp_path / "run", **rates, cotraining_options={"decay": 1.0})
     model, head = copy.deepcopy(trainer.model), copy.deepcopy(trainer.cotraining.head)
     backbone = list(model.host.backbone.parameters())
     matrices, momenta = {id(p) for p in backbone if p.ndim > 1}, {}
 
-    def sgd(kind, parameters, gradients, decayed):
+    def sgd(kind, parameters, gradients, decayed, lr):
         for number, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
             g = g * min(1.0, 0.5 / g.norm().item())
             g = g + 0.01 * p.detach() if decayed(p) else g
             key = (kind, number)
             momenta[key] = g if key not in momenta else 0.9 * momenta[key] + g
-            p.data -= 0.1 * momenta[key]
+            p.data -= lr * momenta[key]
 
-    for step in range(3):
+    for step, lr in enumerate((0.1, 0.1, 0.01)):
         items, labels = trainer.cotraining.batch(step)
         loss = F.cross_entropy(head(model.host.backbone(items)), labels)
         learned = [*backbone, *head.parameters()]
-        sgd("extra", learned, torch.autograd.grad(loss, learned), lambda p: id(p) in matrices)
+        sgd("extra", learned, torch.autograd.grad(loss, learned), lambda p: id(p) in matrices, lr)
         index, episode = trainer.feed(step)
         loss = model.loss(episode, index=index).total
-        sgd("tasks", backbone, torch.autograd.grad(loss, backbone), lambda p: p.ndim > 1)
+        sgd("tasks", backbone, torch.autograd.grad(loss, backbone), lambda p: p.ndim > 1, lr)
         metrics = trainer.step(step)
         assert metrics["loss"] == pytest.approx(loss.item(), rel=1e-4)
         assert {"cotraining_loss", "cotraining_accuracy"} <= set(metrics)
@@ -166,8 +167,11 @@ def test_others_do_without(tiny_images, tmp_path):
     [
         ({"cotraining_options": {"batches": 2}}, "Unknown option of cotraining: 'batches'"),
         ({"cotraining_options": {"batch_size": 0}}, "batch_size, an integer >= 2, got 0"),
-        ({"cotraining_options": {"decay": 1.5}}, r"decay in 0\.\.1, got 1\.5"),
-        ({"cotraining_options": {"held_out": 1.0}}, r"held_out in 0\.\.1, got 1\.0"),
+        ({"cotraining_options": {"decay": 1.5}}, r"decay, a number in 0\.\.1, got 1\.5"),
+        ({"cotraining_options": {"decay": "x"}}, r"decay, a number in 0\.\.1, got 'x'"),
+        ({"cotraining_options": {"held_out": -1}}, r"held_out, a number in 0\.\.1, got -1"),
+        ({"cotraining_options": {"replace": "maybe"}}, "replace, true or false, got 'maybe'"),
+        ({"cotraining_options": {"offset": True}}, "offset, an integer >= 0, got True"),
         ({"cotraining_options": {"stages": 0}}, "stages, an integer >= 1, got 0"),
         ({"cotraining": False, "cotraining_options": {"offset": 0}}, "need cotraining=true"),
         (
@@ -176,6 +180,32 @@ def test_others_do_without(tiny_images, tmp_path):
         ),
     ],
 )
-def test_impossible_settings_are_refused(options, message):
+def test_impossible_settings_are_refused(options, message, as_user):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**{**OPTIONS, **options})
+
+
+def test_holding_out_everything_is_refused(tiny_images):
+    options = {"cotraining_options": {"held_out": 0.999}}
+    with pytest.raises(ValueError, match="All 84 training images are held out"):
+        resolved(TrainConfig(**{**OPTIONS, **options}), dataset())
+
+
+def test_a_batch_of_one_image_is_no_divergence(tiny_images, tmp_path):
+    options = {"host": "pn", "backbone": "resnet12", "backbone_options": {"width": 1 / 16}}
+    trainer = trainer_of(tmp_path / "run", **options, queries="random", n_query=1, cotraining=False)
+    with pytest.raises(ValueError, match="A batch of one image has no batch statistics"):
+        trainer.step(0)
+
+
+def test_selection_by_training_counts_steps_on_tasks_alone(tiny_images, tmp_path):
+    options = {"select_by": "training", "val_every": 5}
+    options["cotraining_options"] = {"decay": 0.7, "replace": True}
+    trainer = trainer_of(tmp_path / "run", **options)
+    for first in (0, 5, 10, 15):
+        steps = [trainer.step(step) for step in range(first, first + 5)]
+        best = trainer.state["best"] or 0.0
+        accuracies = [row["accuracy"] for row in steps if "accuracy" in row]
+        trainer.validate(first + 4)
+        mean = sum(accuracies) / max(len(accuracies), 1)
+        assert trainer.state["best"] == pytest.approx(max(best, mean))

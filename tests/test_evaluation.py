@@ -22,9 +22,15 @@ from varscale.metrics import (
 OPTIONS = {"svs": {"init_loc": 10.0}, "d-svs": {"init_loc": 10.0}, "d-avs": {"hidden": 5}}
 
 
-@pytest.fixture(params=["svs", "d-svs", "d-avs", "matching"])
+@pytest.fixture(params=["svs", "d-svs", "d-avs", "matching", "tadam"])
 def model(request):
     torch.manual_seed(0)
+    if request.param == "tadam":
+        small = varscale.backbones.ResNet12(in_channels=1, image_size=8, width=1 / 16)
+        tadam = varscale.create("tadam", backbone=small, scaler="svs", metric="cosine")
+        for network in (*tadam.host.gammas, *tadam.host.betas):
+            torch.nn.init.constant_(network.post_multiplier, 0.5)
+        return tadam.double()  # deep, and at a scale of 100: single precision shows
     scaler = "svs" if request.param == "matching" else request.param
     return varscale.create(
         "matching" if request.param == "matching" else "pn",

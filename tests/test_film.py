@@ -32,3 +32,19 @@ def test_tasks_of_unequal_size_are_refused(case, as_user):
     x, gamma, beta = case
     with pytest.raises(ValueError, match="as many items of each of 2 tasks, got 5 items"):
         film(x[:5], gamma, beta)
+    with pytest.raises(ValueError, match="as many items of each of 0 tasks"):
+        film(x, gamma[:0], beta[:0])
+    with pytest.raises(ValueError, match=r"shape \(task, 4\), got \(2, 4\) and \(1, 4\)"):
+        film(x, gamma, beta[:1])
+    with pytest.raises(ValueError, match=r"shape \(task, 3\), got \(2, 4\) and \(2, 4\)"):
+        film(x[:, :3], gamma, beta)
+
+
+def test_half_precision_is_rounded_once():
+    """1 + 0.01 is 1.0078 in bfloat16."""
+    x = torch.linspace(1, 2, 2001).view(1, 1, 1, -1).bfloat16()
+    gamma = torch.full((1, 1), 0.01, dtype=torch.bfloat16)
+    modulated = film(x, gamma, torch.zeros_like(gamma))
+    assert modulated.dtype == torch.bfloat16
+    effect = (modulated.double() - x.double()).mean() / x.double().mean()
+    assert effect.item() == pytest.approx(0.01, rel=0.05)

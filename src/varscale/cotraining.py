@@ -43,12 +43,14 @@ class CotrainingPlan:
     def __post_init__(self) -> None:
         for name, low in (("batch_size", 2), ("stages", 1), ("offset", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < low:
+            if type(value) is not int or value < low:
                 raise ValueError(f"Expected cotraining {name}, an integer >= {low}, got {value!r}.")
-        if not 0 <= self.decay <= 1:
-            raise ValueError(f"Expected cotraining decay in 0..1, got {self.decay!r}.")
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"Expected cotraining held_out in 0..1, got {self.held_out!r}.")
+        for name in ("decay", "held_out"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"Expected cotraining {name}, a number in 0..1, got {value!r}.")
+        if not isinstance(self.replace, bool):
+            raise ValueError(f"Expected cotraining replace, true or false, got {self.replace!r}.")
 
     def probability(self, step: int, steps: int) -> float:
         r"""Of an extra step at step $t$ = 0, 1, ... of $T$ (M22).
@@ -90,6 +92,11 @@ class Cotraining(nn.Module):
         classes, self.labels = np.unique(split.labels, return_inverse=True)
         order = uniform(seed, "cotraining/order", 0, 1, len(split))[0].argsort()
         self.held_out, self.rows = np.split(order, [round(plan.held_out * len(order))])
+        if not len(self.rows):
+            raise ValueError(
+                f"All {len(order)} training images are held out, by cotraining held_out="
+                f"{plan.held_out}. Hold out fewer."
+            )
         self.backbone = host.backbone  # what learns; the host's other weights do not
         self.embed = host.embed_items
         self.head = nn.Linear(host.out_dim, len(classes))

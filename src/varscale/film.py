@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from varscale.alignment import promote
+
 Condition = Sequence[tuple[Float[Tensor, "task _"], Float[Tensor, "task _"]]]
 """What a task does to a backbone: (gamma, beta), each (task, channel), for every one of its
 `film_channels`."""
@@ -27,10 +29,16 @@ def film(
         >>> film(x, gamma, beta).flatten().tolist()
         [1.0, 7.0]
     """
-    if len(x) % len(gamma):
+    if gamma.shape != beta.shape or gamma.shape[1:] != x.shape[1:2]:
+        raise ValueError(
+            f"Expected gamma and beta of shape (task, {x.shape[1]}), got {tuple(gamma.shape)} and "
+            f"{tuple(beta.shape)}."
+        )
+    if not len(gamma) or len(x) % len(gamma):
         raise ValueError(
             f"Expected as many items of each of {len(gamma)} tasks, got {len(x)} items in all."
         )
-    by_task = x.unflatten(0, (len(gamma), -1))
+    wide, gamma, beta = promote(x, gamma, beta)  # 1 + gamma has few digits left in half
     stretch, shift = ((1 + gamma)[:, None, :, None, None], beta[:, None, :, None, None])
-    return torch.addcmul(shift, by_task, stretch).flatten(0, 1)
+    by_task = wide.unflatten(0, (len(gamma), -1))
+    return torch.addcmul(shift, by_task, stretch).flatten(0, 1).to(x.dtype)

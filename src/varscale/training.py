@@ -138,7 +138,8 @@ class Trainer:
             self.optimizers = [*optimizers, extra]
         self.stopping = 0
         self.done = 0
-        self.state: dict[str, Any] = {"best": None, "best_step": 0, "hits": 0.0, "seconds": 0.0}
+        self.state: dict[str, Any] = {"best": None, "best_step": 0, "seconds": 0.0}
+        self.state |= {"hits": 0.0, "counted": 0}
         checkpoint = newest_checkpoint(run.path / "checkpoint")
         if checkpoint is not None:
             try:
@@ -171,13 +172,13 @@ class Trainer:
         extra = self.cotraining if self.cotraining and self.cotraining.due(step) else None
         if extra:
             batch = (tensor.to(self.fabric.device) for tensor in extra.batch(step))
-            terms = self._update(self.extra, step, stop, *batch)
-            metrics |= {f"cotraining_{name}": value for name, value in terms.items()}
+            metrics |= self._update(self.extra, step, stop, "cotraining_", *batch)
         if not (extra and extra.plan.replace):
             index, episode = self.feed(step)
             tensors = episode.to(self.fabric.device).tensors
-            metrics |= self._update(self.tasks, step, stop, index, episode.n_way, **tensors)
+            metrics |= self._update(self.tasks, step, stop, "", index, episode.n_way, **tensors)
             self.state["hits"] += metrics["accuracy"]
+            self.state["counted"] += 1
         self.state["seconds"] += time.perf_counter() - began
         metrics["seconds"] = self.state["seconds"]
         if self.tasks.schedules:
@@ -186,16 +187,23 @@ class Trainer:
             metrics["lr_scaler"] = self.model.scaler.lr
         return metrics
 
-    def _update(self, update: Update, step: int, stop: int, *inputs: Any, **named: Any) -> Metrics:
+    def _update(
+        self, update: Update, step: int, stop: int, prefix: str, *inputs: Any, **named: Any
+    ) -> Metrics:
         """One update by one loss, unless it is not finite."""
         try:
             terms = update.loss(*inputs, **named)
         except ValueError as error:
+            if "more than 1 value per channel" in str(error):  # batch norm's
+                raise ValueError(
+                    "A batch of one image has no batch statistics. Use more supports or queries."
+                ) from error
             raise self._diverged(step + 1, str(error)) from error
-        metrics = self._everybodys(terms, stop)
+        metrics = {f"{prefix}{k}": v for k, v in self._everybodys(terms, stop).items()}
         for name in ("nll", "kl", "aux", "loss"):
-            if not math.isfinite(metrics.get(name, 0.0)):
-                raise self._diverged(step + 1, f"{name} became {metrics[name]}.")
+            if not math.isfinite(metrics.get(f"{prefix}{name}", 0.0)):
+                value = metrics[f"{prefix}{name}"]
+                raise self._diverged(step + 1, f"{prefix}{name} became {value}.")
         config = self.config
         factor = config.rate_factor(step)
         update.apply(terms["loss"], rate_factor=factor, clip=config.clip, clip_by=config.clip_by)
@@ -219,8 +227,10 @@ class Trainer:
         if self.cotraining and len(self.cotraining.held_out):
             extra["cotraining_val_accuracy"] = self.cotraining.held_out_accuracy()
         accuracy, half = interval(scores.accuracy)
-        score = accuracy if self.config.select_by == "validation" else self.state["hits"]
-        self.state["hits"] = 0.0
+        score = accuracy
+        if self.config.select_by == "training":  # since the last validation
+            score = self.state["hits"] / max(self.state["counted"], 1)
+        self.state |= {"hits": 0.0, "counted": 0}
         self.state["seconds"] += time.perf_counter() - began
         if self.state["best"] is None or score > self.state["best"]:
             self.state |= {"best": score, "best_step": step + 1}

@@ -121,6 +121,8 @@ def test_channels_last():
     ("options", "message"),
     [
         ({"width": 0.001}, "at least 1/64, got 0.001"),
+        ({"width": float("inf")}, "at least 1/64, got inf"),
+        ({"image_size": 0}, "Expected images, got in_channels=3 and image_size=0"),
         ({"pools": 5}, "Expected 0 to 4 pools, got 5"),
         ({"activation": "swish"}, "Unknown activation 'swish'; known: relu, silu"),
         ({"pixel_range": 0.0}, "Expected pixel_range > 0, got 0.0"),
@@ -129,3 +131,10 @@ def test_channels_last():
 def test_impossible_settings_are_refused(options, message, as_user):
     with pytest.raises(ValueError, match=message):
         ResNet12(**options)
+
+
+def test_a_condition_of_another_network_is_refused():
+    network = small()
+    condition = [torch.zeros(2, 1, n).double().unbind() for n in network.film_channels]
+    with pytest.raises(ValueError, match="a condition of 12 pairs, got 11"):
+        network(torch.rand(2, 3, 20, 20, dtype=torch.float64), condition[:-1])

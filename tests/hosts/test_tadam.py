@@ -68,7 +68,8 @@ def test_then_the_condition_matters():
 
 @pytest.mark.parametrize("scaler", [None, "d-svs", "d-avs"])
 def test_a_task_of_a_batch_is_as_alone(scaler):
-    model, episode = adapted(scaler).eval(), episode_of()
+    options = {"init_loc": 10.0} if scaler == "d-svs" else None
+    model, episode = adapted(scaler, scaler_options=options).eval(), episode_of()
     together = model(episode)
     for t in range(3):
         alone = varscale.Episode(
@@ -78,7 +79,7 @@ def test_a_task_of_a_batch_is_as_alone(scaler):
             None,
             n_way=3,
         )
-        torch.testing.assert_close(together[t], model(alone)[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(together[t], model(alone)[0], rtol=0, atol=1e-5)
 
 
 def by_hand(host, episode, t, scale):
@@ -141,6 +142,38 @@ def test_other_readings():
     joint = adapted(host_options={"bn_pass": "joint"})
     assert joint.eval()(episode_of()).shape == (3, 5, 3)
     torch.testing.assert_close(joint(episode_of()), adapted().eval()(episode_of()))
+
+
+def test_the_task_representation_learns_too():
+    """No stop-gradient: what the condition does reaches the unconditioned supports."""
+    model, episode = adapted(), episode_of()
+    episode.support.requires_grad_()
+    plain = model.host.embed_items(episode.support)
+    task = varscale.functional.prototypes(plain, episode.support_labels, 3).mean(-2)
+    gamma, beta = model.host.condition(task)[0]
+    (found,) = torch.autograd.grad((gamma + beta).sum(), episode.support)
+    assert found.abs().sum() > 0
+
+    seen = []
+    condition = model.host.condition
+
+    def note(task):
+        seen.append(task.requires_grad)
+        return condition(task)
+
+    model.host.condition = note
+    model.loss(episode_of(), index=0)
+    assert seen == [True]
+
+
+def test_task_embedding_networks_start_as_published():
+    torch.manual_seed(0)
+    for network in Tadam(ResNet12()).gammas[::4]:
+        for layer in network.layers:
+            std = (0.2 / layer.out_features) ** 0.5
+            assert layer.weight.std().item() == pytest.approx(std, rel=0.05)
+            assert (layer.bias == 0).all()
+        assert network.post_multiplier.item() == 0
 
 
 def test_penalty():

@@ -57,9 +57,11 @@ class ResNet12(Backbone):
             raise ValueError(f"Expected 0 to {len(FILTERS)} pools, got {pools!r}.")
         if not 0 < pixel_range < float("inf"):
             raise ValueError(f"Expected pixel_range > 0, got {pixel_range!r}.")
-        filters = [round(width * n) for n in FILTERS]
-        if min(filters) < 1:
+        if not 1 / FILTERS[0] <= width < float("inf"):
             raise ValueError(f"Expected a width of at least 1/{FILTERS[0]}, got {width!r}.")
+        if min(in_channels, image_size) < 1:
+            raise ValueError(f"Expected images, got {in_channels=} and {image_size=}.")
+        filters = [round(width * n) for n in FILTERS]
         self.in_shape = (in_channels, image_size, image_size)
         self.out_dim = filters[-1]
         self.film_channels = tuple(n for n in filters for _ in range(PER_BLOCK))
@@ -76,6 +78,10 @@ class ResNet12(Backbone):
         self, items: Float[Tensor, "batch channel height width"], condition: Condition | None = None
     ) -> Float[Tensor, "batch dim"]:
         """Embed a batch of images; with a condition, those of equally large tasks in turn."""
+        if condition is not None and len(condition) != len(self.film_channels):
+            raise ValueError(
+                f"Expected a condition of {len(self.film_channels)} pairs, got {len(condition)}."
+            )
         x = items.contiguous(memory_format=torch.channels_last)
         if self.pixel_range != 1:
             x = x * self.pixel_range

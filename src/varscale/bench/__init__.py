@@ -9,7 +9,13 @@ from varscale.bench.evaluations import episodes_per_second, evaluation
 from varscale.bench.heads import head_dsvs
 from varscale.bench.plain import Plain
 from varscale.bench.processes import ddp_2_over_1
-from varscale.bench.steps import fast_backbone, scaler_overhead, tasks_per_second, train_over_floor
+from varscale.bench.steps import (
+    fast_backbone,
+    scaler_overhead,
+    tadam_over_passes,
+    tasks_per_second,
+    train_over_floor,
+)
 from varscale.bench.timing import Ratio
 from varscale.registry import unknown
 
@@ -21,6 +27,7 @@ PARTS: dict[str, Part] = {
     "train_over_floor": lambda folder, plain, n: train_over_floor(folder, n),
     "fast_backbone": lambda folder, plain, n: fast_backbone(plain, n),
     "scaler_overhead": lambda folder, plain, n: scaler_overhead(folder, n),
+    "tadam": lambda folder, plain, n: [tadam_over_passes(folder, n)],
     "evaluation": evaluation,
     "heads": lambda folder, plain, n: head_dsvs(n),
     "rates": lambda folder, plain, n: [tasks_per_second(folder, n), episodes_per_second(n)],

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from varscale.backbones import Conv4
+from varscale.backbones import Conv4, ResNet12
 from varscale.bench.plain import Plain, training_step
 from varscale.bench.synthetic import synthetic
 from varscale.bench.timing import Ratio, interleaved, ratio_of
@@ -25,8 +25,8 @@ TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
 @contextmanager
 def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Callable[[], None]]:
     """A training step as `varscale train` makes it, logging included."""
-    config = TrainConfig(dataset=dataset.name, val_every=0, metric="cosine", **options)
-    config = resolved(config, dataset)
+    options = {"metric": "cosine", **options}
+    config = resolved(TrainConfig(dataset=dataset.name, val_every=0, **options), dataset)
     path = folder / f"{dataset.name}-{config.scaler}-{config.tasks_per_step}"
     run = Run.create(path, config, dataset)
     trainer = Trainer(run, config, launched(1, accelerator="cpu"), dataset)
@@ -102,6 +102,32 @@ def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
             )
         )
     return ratios
+
+
+def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
+    """A step of TADAM over its three backbone passes; ResNet-12 of a quarter's width, 32x32."""
+    dataset = synthetic(folder, (32, 32, 3), classes=64, per_class=40, name="tadam")
+    shape = {"image_size": 32, "width": 0.25}
+    tadam = {"host": "tadam", "metric": "norm", "backbone": "resnet12", "backbone_options": shape}
+    task = {"n_shot": 5, "n_query": 32, "queries": "random", "tasks_per_step": 2}
+    sgd = {"algorithm": "sgd", "weight_decay": 5e-4, "clip": 1.0}
+    network = ResNet12(image_size=32, width=0.25)
+    supports, queries = (
+        torch.rand(n, 3, 32, 32).contiguous(memory_format=torch.channels_last) for n in (50, 64)
+    )
+
+    def passes() -> None:
+        for images in (supports, supports, queries):  # to make the condition; under it
+            network.zero_grad()
+            network(images).square().mean().backward()
+
+    with whole_step(folder, dataset, **tadam, **task, **sgd) as step:
+        value = ratio_of(step, passes, repeats=2 * repeats)
+    meaning = (
+        "training step of TADAM, without co-training, over forward + backward of its three "
+        "backbone passes, 32x32, quarter width, 2 x 25 supports, 2 x 32 queries"
+    )
+    return Ratio("tadam_over_passes", value, 1.25, False, meaning)
 
 
 def tasks_per_second(folder: Path, repeats: int) -> Ratio:

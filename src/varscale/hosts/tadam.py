@@ -76,7 +76,7 @@ class Tadam(PrototypicalNetwork):
 
 
 class TaskEmbedding(nn.Module):
-    """From the task to one number per channel: three layers, two of them with a skip.
+    """From the task to one number per channel: three layers, two of them with a skip, and SiLU.
 
     The result is multiplied by one learned number, the post-multiplier. It starts at 0, so that
     training starts with the unconditioned network.
