@@ -117,14 +117,9 @@ class Block(nn.Module):
 
 def _convolution(channels: int, filters: int, side: int) -> nn.Conv2d:
     conv = nn.Conv2d(channels, filters, side, padding=side // 2, bias=False)
-    spread_by_outputs(conv.weight, side * side * filters)
+    nn.init.normal_(conv.weight, std=(0.2 / (side * side * filters)) ** 0.5)  # TADAM's
     return conv
 
 
 def _batch_norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.05)
-
-
-def spread_by_outputs(weight: Tensor, outputs: int) -> None:
-    """TADAM's start of a weight: normal, with variance 0.2 over the number of outputs."""
-    nn.init.normal_(weight, std=(0.2 / outputs) ** 0.5)

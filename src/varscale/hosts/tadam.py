@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.backbones.resnet12 import spread_by_outputs
 from varscale.episode import Episode
 from varscale.film import Condition
 from varscale.functional import prototypes
@@ -99,6 +98,6 @@ class TaskEmbedding(nn.Module):
 
 def _layer(inputs: int, outputs: int) -> nn.Linear:
     layer = nn.Linear(inputs, outputs)
-    spread_by_outputs(layer.weight, outputs)
+    nn.init.normal_(layer.weight, std=(0.2 / outputs) ** 0.5)  # as the convolutions
     nn.init.zeros_(layer.bias)
     return layer
