@@ -1,10 +1,12 @@
 """Feature-wise linear modulation: what a task does to a layer of a network."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from varscale.alignment import promote
 
@@ -41,4 +43,27 @@ def film(
     wide, gamma, beta = promote(x, gamma, beta)  # 1 + gamma has few digits left in half
     stretch, shift = ((1 + gamma)[:, None, :, None, None], beta[:, None, :, None, None])
     by_task = wide.unflatten(0, (len(gamma), -1))
-    return torch.addcmul(shift, by_task, stretch).flatten(0, 1).to(x.dtype)
+    modulated: Tensor = _Affine.apply(by_task, stretch, shift)  # type: ignore[no-untyped-call]
+    return modulated.flatten(0, 1).to(x.dtype)
+
+
+class _Affine(torch.autograd.Function):
+    """Stretch and shift, with a backward pass that writes one array of the input's size, not two.
+
+    Modulation is bound by memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, stretch: Tensor, shift: Tensor) -> Tensor:
+        ctx.save_for_backward(x, stretch)
+        return torch.addcmul(shift, x, stretch)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, stretch = ctx.saved_tensors
+        (gradient,) = gradients
+        product = gradient * x
+        to_stretch = product.sum((1, 3, 4), keepdim=True)
+        to_shift = gradient.sum((1, 3, 4), keepdim=True)
+        return torch.mul(gradient, stretch, out=product), to_stretch, to_shift
