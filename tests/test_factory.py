@@ -68,8 +68,13 @@ def test_released_preset():
 @pytest.mark.parametrize("scaler", [None, *varscale.scalers.SCALERS])
 @pytest.mark.parametrize("host", varscale.hosts.HOSTS)
 def test_every_preset_builds_every_pair(preset, scaler, host):
+    backbone = varscale.backbones.Tiny()
+    if varscale.hosts.HOSTS[host].conditioned:
+        backbone = varscale.backbones.ResNet12(image_size=8, width=1 / 64)
     for metric in ("euclidean", "cosine", "dot", "norm"):
-        model = varscale.create(host, backbone="tiny", scaler=scaler, metric=metric, preset=preset)
+        model = varscale.create(
+            host, backbone=backbone, scaler=scaler, metric=metric, preset=preset
+        )
         assert model.host.metric == metric
 
 
@@ -119,7 +124,7 @@ def test_own_modules_instead_of_names():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"host": "pm"}, "Unknown host 'pm'; known: matching, pn. Did you mean 'pn'"),
+        ({"host": "pm"}, "Unknown host 'pm'; known: matching, pn, tadam. Did you mean 'pn'"),
         ({"scaler": "dsvs"}, "Unknown scaler 'dsvs'.*Did you mean 'd-svs'"),
         ({"backbone": "conv-4"}, "Did you mean 'conv4'"),
         ({"preset": "papr"}, "Unknown preset 'papr'.*Did you mean 'paper'"),

@@ -70,12 +70,13 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
-    options = {**CASES[case], "steps": STEPS, "precision": "64-true"}
+    n = 25 if case == "tadam" else STEPS  # it is deep, and slow
+    options = {**CASES[case], "steps": n, "precision": "64-true"}
     one, two = tmp_path / "one", tmp_path / "two"
     finished(training(one, **options))
     finished(training(two, **options, devices=2))
     rows = [read_metrics(path) for path in (one, two)]
-    assert len(rows[0]) == len(rows[1]) == STEPS
+    assert len(rows[0]) == len(rows[1]) == n
     for a, b in zip(*rows, strict=True):
         for name in a:
             if name != "seconds":  # Fabric hands the terms on in single precision
