@@ -60,6 +60,17 @@ def random_episode(
     )
 
 
+TINY = {
+    "dataset": "tiny-images",
+    "backbone": "tiny",
+    "metric": "cosine",
+    "n_way": 3,
+    "n_query": 4,
+    "accelerator": "cpu",
+}
+"""A training on the dataset of `tiny_images`, as keys of a config."""
+
+
 @pytest.fixture(scope="session")
 def tiny_images(home, tmp_path_factory):
     """A prepared dataset of grey 8x8 images, 7 classes to train on, 4 to validate, 4 to test."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import TINY
 
 from varscale.config import TrainConfig, resolved
 from varscale.cotraining import Cotraining, CotrainingPlan
@@ -17,15 +18,10 @@ from varscale.run import Run
 from varscale.training import Trainer
 
 OPTIONS = {
-    "dataset": "tiny-images",
-    "backbone": "tiny",
-    "metric": "cosine",
-    "n_way": 3,
-    "n_query": 4,
+    **TINY,
     "steps": 20,
     "val_every": 10,
     "val_episodes": 20,
-    "accelerator": "cpu",
     "cotraining": True,
 }
 

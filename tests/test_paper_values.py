@@ -158,6 +158,7 @@ def test_parameter_counts():
     assert count(ResNet12()) == 7_996_800
     tadam = Tadam(ResNet12())
     assert count(tadam) - count(tadam.backbone) == 7_144_344
+    assert len(tadam.gammas) == len(tadam.betas) == 12
     assert count(Conv4()) == 113_088
     assert count(Conv4(in_channels=1, image_size=28)) == 111_936
     assert [count(DAVS(dim=m)) for m in (1600, 256, 64)] == [2_883_800, 461_912, 115_928]

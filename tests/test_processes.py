@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import TINY
 from torch import nn
 
 from varscale.distributed import share_batch_norm
@@ -19,16 +20,11 @@ from varscale.logbook import read_metrics
 pytestmark = pytest.mark.slow
 STEPS = 50
 OPTIONS = {
-    "dataset": "tiny-images",
-    "backbone": "tiny",
-    "metric": "cosine",
-    "n_way": 3,
-    "n_query": 4,
+    **TINY,
     "tasks_per_step": 2,
     "val_every": 25,
     "val_episodes": 30,
     "checkpoint_every": 10,
-    "accelerator": "cpu",
 }
 
 

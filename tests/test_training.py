@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import TINY
 
 from varscale.checkpoint import newest_checkpoint, weights_hash
 from varscale.config import TrainConfig, resolved
@@ -46,18 +47,13 @@ TADAM = {
 
 def config_of(scaler="svs", **options):
     settings = {
-        "dataset": "tiny-images",
-        "backbone": "tiny",
+        **TINY,
         "scaler": scaler,
-        "metric": "cosine",
         "scaler_options": SCALERS.get(scaler, {}),
-        "n_way": 3,
-        "n_query": 4,
         "steps": 12,
         "val_every": 5,
         "val_episodes": 20,
         "checkpoint_every": 3,
-        "accelerator": "cpu",
     }
     return TrainConfig(**{**settings, **options})
 

@@ -136,7 +136,7 @@ class Cotraining(nn.Module):
 
     @torch.inference_mode()
     def held_out_accuracy(self) -> float:
-        """Accuracy on the training images that are never trained on here."""
+        """Accuracy on the images that are held out, of which there must be some."""
         self.eval()
         share = self.processes.share(len(self.held_out))
         hits = torch.zeros(1, dtype=torch.float64)
@@ -146,7 +146,7 @@ class Cotraining(nn.Module):
             accuracy = self(items.to(device), labels.to(device))["accuracy"]
             hits += accuracy.cpu().double() * len(labels)
         self.train()
-        return float(self.processes.gather(hits).sum()) / max(len(self.held_out), 1)
+        return float(self.processes.gather(hits).sum()) / len(self.held_out)
 
     def _items(self, rows: Int[np.ndarray, " n"]) -> tuple[Tensor, Tensor]:
         return self.split.items(torch.from_numpy(rows)), torch.from_numpy(self.labels[rows])

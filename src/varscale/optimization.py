@@ -50,12 +50,7 @@ def clip_gradients(optimizer: Optimizer, norm: float, by: ClipBy) -> None:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if gradients:
         factors = (norm / torch.stack(torch._foreach_norm(gradients))).clamp(max=1.0)
-        if factors.device.type != "cpu":  # reading them would wait for the device
-            torch._foreach_mul_(gradients, list(factors.unbind()))
-            return
-        for gradient, factor in zip(gradients, factors.tolist(), strict=True):
-            if factor < 1:
-                gradient.mul_(factor)
+        torch._foreach_mul_(gradients, list(factors.unbind()))
 
 
 class Schedule:

@@ -121,7 +121,9 @@ class Trainer:
         optimizers = self.model.optimizers(queries_per_task=sampler.queries_per_task, **rates)
         self.steps = config.steps if optimizers and config.steps else 0
         own = self.model.scaler.steps_itself  # a scaler's own rate is constant, and not clipped
-        self.tasks = Update(fabric, TaskLoss(self.model, config.seed), optimizers, constant=own)
+        self.task_update = Update(
+            fabric, TaskLoss(self.model, config.seed), optimizers, constant=own
+        )
         self.optimizers = optimizers
         self.cotraining: Cotraining | None = None
         if config.cotraining_plan:
@@ -134,7 +136,7 @@ class Trainer:
                 processes=self.processes,
             )
             extra = self.cotraining.optimizer(**rates)
-            self.extra = Update(fabric, self.cotraining, [extra])
+            self.cotraining_update = Update(fabric, self.cotraining, [extra])
             self.optimizers = [*optimizers, extra]
         self.stopping = 0
         self.done = 0
@@ -172,17 +174,19 @@ class Trainer:
         extra = self.cotraining if self.cotraining and self.cotraining.due(step) else None
         if extra:
             batch = (tensor.to(self.fabric.device) for tensor in extra.batch(step))
-            metrics |= self._update(self.extra, step, stop, "cotraining_", *batch)
+            metrics |= self._update(self.cotraining_update, step, stop, "cotraining_", *batch)
         if not (extra and extra.plan.replace):
             index, episode = self.feed(step)
             tensors = episode.to(self.fabric.device).tensors
-            metrics |= self._update(self.tasks, step, stop, "", index, episode.n_way, **tensors)
+            metrics |= self._update(
+                self.task_update, step, stop, "", index, episode.n_way, **tensors
+            )
             self.state["hits"] += metrics["accuracy"]
             self.state["counted"] += 1
         self.state["seconds"] += time.perf_counter() - began
         metrics["seconds"] = self.state["seconds"]
-        if self.tasks.schedules:
-            metrics["lr"] = self.tasks.schedules[0].rates[0] * self.config.rate_factor(step)
+        if self.task_update.schedules:
+            metrics["lr"] = self.task_update.schedules[0].rates[0] * self.config.rate_factor(step)
         if self.model.scaler.steps_itself:
             metrics["lr_scaler"] = self.model.scaler.lr
         return metrics
@@ -199,15 +203,14 @@ class Trainer:
                     "A batch of one image has no batch statistics. Use more supports or queries."
                 ) from error
             raise self._diverged(step + 1, str(error)) from error
-        metrics = {f"{prefix}{k}": v for k, v in self._everybodys(terms, stop).items()}
+        metrics = self._everybodys(terms, stop)
         for name in ("nll", "kl", "aux", "loss"):
-            if not math.isfinite(metrics.get(f"{prefix}{name}", 0.0)):
-                value = metrics[f"{prefix}{name}"]
-                raise self._diverged(step + 1, f"{prefix}{name} became {value}.")
+            if not math.isfinite(metrics.get(name, 0.0)):
+                raise self._diverged(step + 1, f"{prefix}{name} became {metrics[name]}.")
         config = self.config
         factor = config.rate_factor(step)
         update.apply(terms["loss"], rate_factor=factor, clip=config.clip, clip_by=config.clip_by)
-        return metrics
+        return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     def validate(self, step: int) -> Metrics:
         """Score the model on the validation tasks, and keep it if it is the best so far."""

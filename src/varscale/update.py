@@ -24,7 +24,7 @@ class Update:
     def __init__(
         self, fabric: Fabric, loss: nn.Module, optimizers: list[Optimizer], *, constant: int = 0
     ) -> None:
-        self.fabric, self.optimizers = fabric, optimizers
+        self.fabric = fabric
         self.schedules = [Schedule(o) for o in optimizers[: len(optimizers) - constant]]
         wrapped: Any = fabric.setup(loss, *optimizers) if optimizers else [loss]
         self.loss, self.steppers = wrapped[0], wrapped[1:]

@@ -102,10 +102,10 @@ class Host(nn.Module, ABC):
             together = torch.cat((episode.support, episode.query), dim=1)
             n_support = episode.support.shape[1]
             support, query = self.embed_items(together, condition).tensor_split([n_support], dim=1)
-            return support, query
-        return self.embed_items(episode.support, condition), self.embed_items(
-            episode.query, condition
-        )
+        else:
+            support = self.embed_items(episode.support, condition)
+            query = self.embed_items(episode.query, condition)
+        return support, query
 
     def embed_items(
         self, items: Float[Tensor, "task n *item"], condition: Condition | None = None
@@ -122,7 +122,9 @@ class Host(nn.Module, ABC):
             return items.new_zeros(*items.shape[:2], self.out_dim)
         weight = next(self.backbone.parameters(), None)
         flat = items.flatten(0, 1) if weight is None else items.flatten(0, 1).to(weight.dtype)
-        embeddings: Tensor = self.backbone(flat, *(() if condition is None else (condition,)))
+        embeddings: Tensor = (
+            self.backbone(flat) if condition is None else self.backbone(flat, condition)
+        )
         if embeddings.shape != (n_items, self.out_dim):
             raise ValueError(
                 f"Expected embeddings of shape {(n_items, self.out_dim)} from the backbone, got "
