@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -147,8 +146,17 @@ class TrainConfig:
 
     @property
     def hash(self) -> str:
-        """Hash of all that a result depends on: the devices are left out."""
-        content = {k: v for k, v in asdict(self).items() if k not in HARDWARE}
+        """Hash of all that a result depends on: the devices are left out.
+
+        So is what has its default, that a key added to a later version changes no hash.
+        """
+        defaults = {f.name: f.default_factory() if callable(f.default_factory) else f.default
+                    for f in fields(self)}  # fmt: skip
+        content = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in HARDWARE and value != defaults[name]
+        }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
@@ -270,25 +278,3 @@ def _sizes(backbone: str, options: Options, dataset: Dataset) -> Options:
                 f"Expected {name}={size}, the size of {dataset.name}'s items, got {options[name]}."
             )
     return {**{name: size for name, size in sizes.items() if name in known}, **options}
-
-
-def shipped_configs() -> Path:
-    """The folder of the configs that come with varscale."""
-    here = Path(__file__).parent
-    inside = here / "configs"  # where a wheel has them
-    return inside if inside.is_dir() else here.parents[1] / "configs"
-
-
-def read_config(path: Path) -> TrainConfig:
-    """A config from a YAML file."""
-    import yaml
-
-    try:
-        values = dict(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no YAML file of keys and values.") from error
-    known = [f.name for f in fields(TrainConfig)]
-    for key in values:
-        if key not in known:
-            raise unknown(f"key in {path}:", key, known)
-    return TrainConfig(**values)

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from varscale.checkpoint import newest_checkpoint, restore_module
-from varscale.config import TrainConfig, read_config, validation
+from varscale.config import TrainConfig, validation
+from varscale.config_files import read_config
 from varscale.data import Dataset
 from varscale.data.sampler import EpisodeSampler
 from varscale.files import write_whole

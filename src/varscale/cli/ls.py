@@ -12,7 +12,7 @@ from rich.table import Table
 
 from varscale.backbones import BACKBONES
 from varscale.cli.parser import Parser, command
-from varscale.config import shipped_configs
+from varscale.config_files import shipped_configs
 from varscale.hosts import HOSTS
 from varscale.presets import PRESETS
 from varscale.registry import Registry

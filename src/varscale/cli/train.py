@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
 from varscale.config import TrainConfig, resolved
+from varscale.config_files import chain
 from varscale.data import Dataset
 from varscale.run import Run
 
@@ -29,9 +30,29 @@ def parser() -> Parser:
         action="config",
         help="YAML file of options; what comes after it wins",
     )
+    parser.add_argument(
+        "--base", type=str | None, default=None, help="in a YAML file: the one it builds on"
+    )
     parser.add_argument("--out", type=str | None, default=None, help="run directory to make")
     parser.add_class_arguments(TrainConfig, None)
     return parser
+
+
+def with_bases(words: Sequence[str]) -> list[str]:
+    """A command line in which every config comes after those that it builds on."""
+    single = [  # --config=FILE as two words
+        part
+        for word in words
+        for part in (word.split("=", 1) if word.startswith("--config=") else [word])
+    ]
+    expanded: list[str] = []
+    for before, word in zip(("", *single), single, strict=False):
+        if before == "--config" and Path(word).is_file():
+            *own, last = (str(path) for path in reversed(chain(Path(word))))
+            expanded += [part for path in own for part in (path, "--config")]
+            word = last
+        expanded.append(word)
+    return expanded
 
 
 def run(args: Namespace) -> None:
