@@ -10,6 +10,9 @@ from varscale.episode import Episode
 from varscale.model import ScaledModel
 from varscale.optimization import ClipBy, Schedule, clip_gradients
 
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Where the distribution of a scale's entries is noted."""
+
 
 class Update:
     """How one loss changes the weights.
@@ -57,6 +60,13 @@ class TaskLoss(nn.Module):
         loss = self.model.loss(episode, index=index, seed=self.seed)
         assert episode.query_labels is not None
         lowest, highest = loss.q.loc.aminmax()
+        spread = {}
+        if loss.q.loc.shape[-1] > 1:
+            at = loss.q.loc.new_tensor(QUANTILES)
+            parts = loss.q.loc.detach().quantile(at, dim=-1).mean(-1)  # of each task, then the mean
+            spread = {
+                f"scale_p{100 * q:02.0f}": value for q, value in zip(QUANTILES, parts, strict=True)
+            }
         return {
             "loss": loss.total,
             "nll": loss.nll.mean() / episode.query.shape[1],
@@ -68,4 +78,5 @@ class TaskLoss(nn.Module):
             "scale_spread": loss.q.scale.mean(),
             "scale_min": lowest,
             "scale_max": highest,
+            **spread,
         }

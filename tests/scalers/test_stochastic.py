@@ -132,6 +132,7 @@ def test_elbo_weight():
         (lambda: SVS(scale=0.0), "the KL of a point is infinite"),
         (lambda: SVS(scale=0.001, learn_scale=True), "start at >= 0.01"),
         (lambda: SVS(prior_scale=0.0), "prior_scale > 0, got 0.0"),
+        (lambda: DSVS(4, prior_scale="square"), "a number or \"sqrt\", got 'square'"),
         (lambda: SVS(prior_scale=-1.0), "prior_scale > 0"),
         (lambda: SVS(prior_loc=float("inf")), "finite prior_loc"),
         (lambda: SVS(init_loc=float("nan")), "finite init_loc"),

@@ -14,10 +14,12 @@ from varscale.registry import unknown
 from varscale.scalers.base import (
     SCALERS,
     KLWeight,
+    PriorScale,
     Scaler,
     TaskPrototype,
     check_scale,
     clamp_through,
+    prior_spread,
 )
 from varscale.scalers.stochastic import MIN_SCALE
 
@@ -52,7 +54,7 @@ class AmortizedScaler(Scaler):
         task_prototype: TaskPrototype = "support+query",
         lr: float | None = None,
         prior_loc: float = 100.0,
-        prior_scale: float | None = None,
+        prior_scale: PriorScale = None,
         kl_weight: KLWeight = 1.0,
     ) -> None:
         super().__init__(
@@ -60,7 +62,7 @@ class AmortizedScaler(Scaler):
             dim=dim,
             lr=lr,
             prior_loc=prior_loc,
-            prior_scale=float(dim) if prior_scale is None else prior_scale,
+            prior_scale=prior_spread(prior_scale, dim),
             kl_weight=kl_weight,
         )
         if mean_link not in MEAN_LINKS:
@@ -112,7 +114,7 @@ class DAVS(AmortizedScaler):
         task_prototype: See `TaskPrototype`; the published `support+query` is transductive.
         lr: $l_\beta$ in the main optimiser; the rate of the other weights when not given.
         prior_loc: $\mu_0$ of every dimension.
-        prior_scale: $\sigma_0$; M when not given. `dim ** 0.5` makes the prior felt.
+        prior_scale: $\sigma_0$; M when not given. `"sqrt"` for $\sqrt M$ makes the prior felt.
         kl_weight: 1 is the exact bound, each task having an $\alpha$ of its own; 0 is the
             released code.
 

@@ -19,6 +19,9 @@ SCALERS: "Registry[Scaler]" = Registry("scaler")
 KLWeight = float | Literal["elbo"]
 """Weight of one task's KL: a number, or `"elbo"` for the exact bound."""
 
+PriorScale = float | Literal["sqrt"] | None
+"""Prior standard deviation of an entry of M: a number, `"sqrt"` for sqrt(M), `None` for M."""
+
 TaskPrototype = Literal["support", "support+query"]
 """What a scaler is shown of a task.
 
@@ -209,6 +212,15 @@ class Scaler(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Settings, for `repr`."""
         return ", ".join(self._settings())
+
+
+def prior_spread(prior_scale: PriorScale, dim: int) -> float:
+    """The number that a prior's spread means for embeddings of a size."""
+    if isinstance(prior_scale, str):
+        if prior_scale != "sqrt":
+            raise ValueError(f'Expected prior_scale to be a number or "sqrt", got {prior_scale!r}.')
+        return math.sqrt(dim)
+    return float(dim) if prior_scale is None else prior_scale
 
 
 def check_scale(scale: float, kl_weight: float) -> None:

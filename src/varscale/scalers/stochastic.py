@@ -11,10 +11,12 @@ from torch.distributions import Normal
 from varscale.scalers.base import (
     SCALERS,
     KLWeight,
+    PriorScale,
     Scaler,
     check_finite,
     check_scale,
     clamp_through,
+    prior_spread,
 )
 
 MIN_SCALE = 0.01
@@ -109,6 +111,27 @@ class SVS(StochasticScaler):
         )
 
 
+@SCALERS.register("decay")
+class Decay(SVS):
+    r"""SVS deaf to the likelihood and without noise: a scale that its prior alone moves.
+
+    $\mu_t = \mu_0 + (\mu_{\text{init}} - \mu_0)(1 - l_\psi w / \sigma_0^2)^t$, a fixed schedule. It
+    tells what SVS learns from what it would do anyway.
+
+    Args:
+        **svs: Arguments of `SVS`.
+    """
+
+    def __init__(self, **svs: Any) -> None:
+        super().__init__(**svs)
+
+    def sample(
+        self, q: Normal, noise: Float[Tensor, "*draws size"]
+    ) -> Float[Tensor, "*draws size"]:
+        """The mean, of which the likelihood's gradient does not hear."""
+        return q.loc.detach().expand_as(noise).to(q.loc)
+
+
 @SCALERS.register("d-svs")
 class DSVS(StochasticScaler):
     r"""Dimensional SVS: one scale per embedding dimension, shared by all tasks (M12).
@@ -124,7 +147,7 @@ class DSVS(StochasticScaler):
             of one entry shrinks like 1/M.
         prior_loc: $\mu_0$ of every dimension.
         prior_scale: $\sigma_0$ of every dimension; M when not given, as the released code ran it.
-            `dim ** 0.5` is the reading of its "1600" as a variance.
+            `"sqrt"` for $\sqrt M$, the reading of its "1600" as a variance.
         kl_weight: 0.01, the balance of the released code; 1 is Algorithm 1, `"elbo"` the bound.
         n_tasks: Training tasks, for `"elbo"`.
 
@@ -142,7 +165,7 @@ class DSVS(StochasticScaler):
         learn_scale: bool = False,
         lr: float | None = None,
         prior_loc: float = 1.0,
-        prior_scale: float | None = None,
+        prior_scale: PriorScale = None,
         kl_weight: KLWeight = 0.01,
         n_tasks: int | None = None,
     ) -> None:
@@ -154,7 +177,7 @@ class DSVS(StochasticScaler):
             learn_scale=learn_scale,
             lr=0.01 * dim if lr is None else lr,
             prior_loc=prior_loc,
-            prior_scale=float(dim) if prior_scale is None else prior_scale,
+            prior_scale=prior_spread(prior_scale, dim),
             kl_weight=kl_weight,
             n_tasks=n_tasks,
         )
