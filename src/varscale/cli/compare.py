@@ -9,8 +9,12 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Column, Table
 
-from varscale.cli.evaluate import (
+from varscale.cli.evaluate import test_of
+from varscale.cli.parser import Parser, command
+from varscale.run import Run
+from varscale.scoring import (
     Test,
+    compared,
     described,
     facts,
     in_words,
@@ -18,13 +22,9 @@ from varscale.cli.evaluate import (
     percent,
     runs_in,
     score,
+    settled,
     task_of,
-    test_of,
 )
-from varscale.cli.parser import Parser, command
-from varscale.evaluation import Evaluation
-from varscale.metrics import interval
-from varscale.run import Run
 
 
 def parser() -> Parser:
@@ -92,35 +92,3 @@ def paired(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:
             f"{sorted(sides[1])} in {path_b}."
         )
     return [(sides[0][seed], sides[1][seed]) for seed in sorted(sides[0])]
-
-
-def settled(test: Test, run: Run) -> Test:
-    """The test with the first run's defaults filled in: the same tasks for all."""
-    sampler = task_of(run, test)[1]
-    return Test(
-        **{
-            **vars(test),
-            "n_way": sampler.n_way,
-            "n_shot": sampler.shots.tolist(),
-            "n_query": sampler.n_query,
-            "dataset": test.dataset or run.config.dataset,
-        }
-    )
-
-
-def compared(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
-    """Both runs' figures, and the difference task by task."""
-    difference, half = interval(b.accuracy - a.accuracy)
-    nll, nll_half = interval(b.nll - a.nll)
-    sides = {}
-    for name, run, scores in (("a", run_a, a), ("b", run_b, b)):
-        summary = scores.summary()
-        del summary["per_class"]
-        sides[name] = {"run": str(run.path), **summary}
-    return {
-        **sides,
-        "difference": difference,
-        "ci95": half,
-        "nll_difference": nll,
-        "nll_ci95": nll_half,
-    }

@@ -4,7 +4,21 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from varscale.cli import bench, compare, data, demo, doctor, evaluate, ls, resume, train
+from varscale.cli import (
+    bench,
+    claims,
+    compare,
+    data,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    ls,
+    report,
+    reproduce,
+    resume,
+    train,
+)
 from varscale.cli.parser import Parser
 from varscale.run import Interrupted
 from varscale.version import __version__
@@ -15,6 +29,10 @@ COMMANDS = {
     "resume": resume,
     "eval": evaluate,
     "compare": compare,
+    "reproduce": reproduce,
+    "claims": claims,
+    "report": report,
+    "embed": embed,
     "data": data,
     "ls": ls,
     "bench": bench,
@@ -33,7 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         subcommands.add_subcommand(name, own, help=own.description)
         if command is data:  # its own commands can only be added once it is one itself
             data.add_actions(own)
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        words = train.with_bases(words)
+    except ValueError as error:
+        sys.stderr.write(f"varscale: {error}\n")
+        return 2
+    args = parser.parse_args(words)
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         sys.stderr.write(f"varscale {args.command}: warning: {message}\n")

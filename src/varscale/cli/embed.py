@@ -1,0 +1,60 @@
+"""`varscale embed`: a dataset as a run's backbone sees it, in a file."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from jsonargparse import Namespace
+
+from varscale.allocator import keep_memory
+from varscale.cli.parser import Parser, command
+from varscale.evaluation import embedded
+from varscale.files import write_whole
+from varscale.run import Run
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Embed every item of a dataset by a run's best model, into an npz file.",
+        "varscale embed runs/svs glyphs.npz",
+    )
+    parser.add_argument("run", type=str, help="a run directory")
+    parser.add_argument("file", type=str, help="npz file to write")
+    parser.add_argument(
+        "--dataset", type=str | None, help="another dataset, of the same item shape"
+    )
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Write embeddings, labels, class names and splits, as `varscale data prepare` reads them."""
+    keep_memory()
+    run = Run.open(Path(args.run))
+    model, dataset = run.model(), run.dataset(args.dataset)
+    if model.host.conditioned:
+        raise ValueError(f"{run.path} embeds an item differently in every task: see docs/tadam.md.")
+    splits = [dataset[name] for name in dict.fromkeys(dataset.class_split)]
+    order = np.concatenate([split.rows for split in splits])
+    items = torch.cat([embedded(model, split, torch.device("cpu")) for split in splits])
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        embeddings=items.float().numpy(),
+        labels=dataset.labels[order],
+        class_names=np.array(dataset.class_names),
+        class_split=np.array(dataset.class_split),
+    )
+    Path(args.file).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(Path(args.file), buffer.getvalue())
+    if args.json:
+        sys.stdout.write(json.dumps({"file": args.file, "shape": list(items.shape)}) + "\n")
+        return
+    name = Path(args.file).stem
+    sys.stdout.write(
+        f"{args.file}: {len(items):,} embeddings of {items.shape[1]} numbers.\n"
+        f"Now prepare it: varscale data prepare {name} {args.file}\n"
+    )

@@ -1,0 +1,188 @@
+"""Runs on test tasks: which tasks, what came out, and what has to stand beside it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from varscale.allocator import keep_memory
+from varscale.data.dataset import Split
+from varscale.data.sampler import EpisodeSampler, Queries
+from varscale.distributed import ALONE, Processes
+from varscale.evaluation import Evaluation, evaluate
+from varscale.metrics import interval, t_interval
+from varscale.run import PROVENANCE, Run
+
+
+@dataclass(frozen=True)
+class Test:
+    """Which tasks a model is tested on; way and shot are by default those of the validation.
+
+    Args:
+        episodes: Test tasks.
+        n_way: Classes per task.
+        n_shot: Supports per class; or a list, one number for each class of a task.
+        n_query: Queries: see queries; by default the run's test_query.
+        queries: balanced (n_query of each class) or random (n_query per task, from all classes).
+        dataset: Another dataset, of the same item shape.
+        split: Which classes: train, val or test.
+        seed: Seed of the tasks: the same tasks for every run.
+        samples: Draws of the scale to average the prediction over; 0 uses its mean.
+    """
+
+    episodes: int = 10_000
+    n_way: int | None = None
+    n_shot: int | list[int] | None = None
+    n_query: int | None = None
+    queries: Queries = "balanced"
+    dataset: str | None = None
+    split: Literal["train", "val", "test"] = "test"
+    seed: int = 0
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise ValueError(f"Expected episodes >= 2 for an interval, got {self.episodes}.")
+        if self.n_query is not None and self.n_query < 1:
+            raise ValueError(f"Expected n_query >= 1, got {self.n_query}.")
+
+
+def runs_in(path: Path) -> list[Run]:
+    """The run at a path, or the runs in its subfolders."""
+    if (path / PROVENANCE).is_file():
+        return [Run.open(path)]
+    found = sorted(p.parent for p in path.glob(f"*/{PROVENANCE}"))
+    if not found:
+        raise ValueError(f"Expected a run directory, or a folder of them, got {path}.")
+    runs = [Run.open(p) for p in found]
+    kinds = {replace(run.config, seed=0).hash for run in runs}
+    if len(kinds) > 1 or len({run.config.seed for run in runs}) < len(runs):
+        raise ValueError(
+            f"Expected runs in {path} that differ in their seeds alone, got "
+            f"{', '.join(p.name for p in found)}. Give one of them."
+        )
+    return runs
+
+
+def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
+    """The split and the sampler of a run's test."""
+    config = run.config
+    split = run.dataset(test.dataset)[test.split]
+    _, *item = split.dataset.items.shape
+    _, *own = run.dataset().items.shape
+    if item != own:
+        raise ValueError(
+            f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
+            "Prepare it in the same size."
+        )
+    n_shot = config.n_shot if test.n_shot is None else test.n_shot
+    sampler = EpisodeSampler(
+        split.labels,
+        n_way=(config.val_way or config.n_way) if test.n_way is None else test.n_way,
+        n_shot=n_shot,
+        n_query=(config.test_query or 15) if test.n_query is None else test.n_query,
+        queries=test.queries,
+        seed=test.seed,
+        stream=test.split,
+    )
+    return split, sampler
+
+
+def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
+    """A run's best model on the test's tasks."""
+    keep_memory()
+    split, sampler = task_of(run, test)
+    return evaluate(
+        run.model(),
+        split,
+        sampler,
+        episodes=test.episodes,
+        samples=test.samples,
+        processes=processes,
+    )
+
+
+def settled(test: Test, run: Run) -> Test:
+    """The test with the first run's defaults filled in: the same tasks for all."""
+    sampler = task_of(run, test)[1]
+    return Test(
+        **{
+            **vars(test),
+            "n_way": sampler.n_way,
+            "n_shot": sampler.shots.tolist(),
+            "n_query": sampler.n_query,
+            "dataset": test.dataset or run.config.dataset,
+        }
+    )
+
+
+def compared(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
+    """Both runs' figures, and the difference task by task."""
+    difference, half = interval(b.accuracy - a.accuracy)
+    nll, nll_half = interval(b.nll - a.nll)
+    sides = {}
+    for name, run, scores in (("a", run_a, a), ("b", run_b, b)):
+        summary = scores.summary()
+        del summary["per_class"]
+        sides[name] = {"run": str(run.path), **summary}
+    return {
+        **sides,
+        "difference": difference,
+        "ci95": half,
+        "nll_difference": nll,
+        "nll_ci95": nll_half,
+    }
+
+
+def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
+    """All that has to stand beside a figure."""
+    dataset = run.dataset(test.dataset)
+    return {
+        "dataset": dataset.name,
+        "dataset_hash": dataset.hash,
+        "split": test.split,
+        "item": list(dataset.items.shape[1:]),
+        "n_way": sampler.n_way,
+        "n_shot": sampler.shots.tolist() if len(set(sampler.shots)) > 1 else int(sampler.shots[0]),
+        "n_query": sampler.n_query,
+        "queries": sampler.queries,
+        "seed": test.seed,
+        "samples": test.samples,
+        "scaler": run.config.scaler,
+        "train_seed": run.config.seed,
+        "train_steps": (run.result or {}).get("steps"),
+        "config_hash": run.config.hash,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def described(report: dict[str, Any]) -> str:
+    """The facts of a report, in a sentence."""
+    item = "x".join(map(str, report["item"]))
+    each = "a class" if report["queries"] == "balanced" else "a task"
+    return (
+        f"{report['dataset']} ({report['dataset_hash'][:12]}), {report['split']} classes, items "
+        f"{item}, {report['n_way']}-way {report['n_shot']}-shot, {report['n_query']} queries "
+        f"{each}, {report['episodes']:,} episodes, seed {report['seed']}"
+        + (f", {report['samples']} draws of the scale" if report["samples"] else "")
+    )
+
+
+def over_seeds(values: list[float]) -> dict[str, Any]:
+    """Mean over runs, with the published interval and the t-interval (M20)."""
+    mean, half = interval(values)
+    return {"n": len(values), "mean": mean, "ci95": half, "t95": t_interval(values)[1]}
+
+
+def in_words(several: dict[str, Any]) -> str:
+    """A mean over seeds, with both intervals."""
+    return (
+        f"over {several['n']} runs: {percent(several['mean'], several['ci95'])} (1.96 s/√n, as "
+        f"published), ± {100 * several['t95']:.2f} by Student's t"
+    )
+
+
+def percent(mean: float, half: float) -> str:
+    """A fraction and its half-width in per cent."""
+    return f"{100 * mean:.2f} ± {100 * half:.2f}"
