@@ -10,7 +10,7 @@ demo: $(READY)  ## Train with and without a learned scale on the same tasks, and
 	$(BIN)/varscale demo
 
 test: $(READY)  ## The whole suite: unit, property, contract and documentation tests
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov --cov-report=term:skip-covered)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--numprocesses 2 --dist loadfile --cov --cov-report=term:skip-covered)
 
 lint: $(READY)  ## Format, lint and types, as CI checks them
 	$(BIN)/ruff format --check .

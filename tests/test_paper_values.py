@@ -8,7 +8,7 @@ import torch
 
 from varscale import functional as vf
 from varscale.backbones import Conv4, ResNet12
-from varscale.config import read_config, shipped_configs
+from varscale.config_files import read_config, shipped_configs
 from varscale.cotraining import CotrainingPlan
 from varscale.hosts import Tadam
 from varscale.scalers import DAVS, DSVS, SVS

@@ -1,0 +1,179 @@
+"""`varscale reproduce`: a table or figure of the paper, reported beside ours."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.table import Table
+
+from varscale.cli.parser import Parser, command
+from varscale.cli.progress import Bar
+from varscale.paper.cells import TITLES, configs, entries
+from varscale.paper.cluster import reproduce_on
+from varscale.paper.cost import flop, minutes
+from varscale.paper.reproduce import Job, missing, reproduce
+from varscale.paper.results import Results, Row
+from varscale.paper.scale import SCALES
+from varscale.paper.tables import Line, table, written
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Run the cells of a table or figure that are missing, and print reported beside ours.",
+        "varscale reproduce table2 --scale small --plan",
+    )
+    parser.add_argument("id", type=str, help=", ".join(TITLES))
+    parser.add_argument(
+        "--scale",
+        type=Literal["small", "paper", "frozen"],
+        default="small",
+        help="; ".join(f"{name}: {scale.summary}" for name, scale in SCALES.items()),
+    )
+    parser.add_argument("--row", type=str | None, help='one row, such as "PN + SVS"')
+    parser.add_argument("--column", type=str | None, help='one column, such as "1-shot cosine"')
+    parser.add_argument("--dataset", type=str | None, help="train and test on this one instead")
+    parser.add_argument("--seeds", type=int | None, help="runs of each cell: small 3, paper 5")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at once, a core each")
+    parser.add_argument("--scheduler", type=str | None, help="a Dask cluster: tcp://host:port")
+    parser.add_argument("--results", type=str, default="results", help="folder of result rows")
+    parser.add_argument("--runs", type=str, default="runs/reproduce", help="folder of the runs")
+    parser.add_argument("--plan", action="store_true", help="print cells and minutes, and stop")
+    parser.add_argument(
+        "--gflops", type=float, default=50.0, help="speed that a plan assumes, in GFLOP/s"
+    )
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Plan, or run what is missing; then print."""
+    scale = SCALES[args.scale]
+    if args.jobs < 1:
+        raise ValueError(f"Expected jobs >= 1, got {args.jobs}.")
+    seeds = scale.seeds if args.seeds is None else args.seeds
+    if seeds < 1:
+        raise ValueError(f"Expected seeds >= 1, got {seeds}.")
+    if not args.gflops > 0:
+        raise ValueError(f"Expected gflops > 0, got {args.gflops}.")
+    for folder in (Path(args.results), Path(args.runs)):
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"Expected a folder, got {folder}, a file.")
+    places = entries(args.id, row=args.row, column=args.column)
+    if not configs(places):
+        raise ValueError(
+            f"The paper took {args.row or args.id} from elsewhere: there is nothing to run."
+        )
+    jobs = [
+        Job(config, args.scale, seed, args.dataset)
+        for config in configs(places)
+        for seed in range(seeds)
+    ]
+    results = Results(Path(args.results))
+    left = missing(jobs, results)
+    if args.plan:
+        plan(args, jobs, left)
+        return
+    with Bar(args.id) as bar:
+        for done, row in enumerate(_running(left, results, args), start=1):
+            note = f"{row.config} seed {row.seed}: {100 * row.accuracy:.2f} %"
+            bar(done, len(left), note)
+    wanted = {(job.config, job.seed) for job in jobs}
+    dataset = jobs[0].planned.dataset
+    rows = [
+        row
+        for row in results.rows(args.scale)
+        if (row.config, row.seed) in wanted and row.dataset == dataset
+    ]
+    show(args, table(places, rows))
+
+
+def _running(left: list[Job], results: Results, args: Namespace) -> Iterator[Row]:
+    runs = Path(args.runs).resolve()  # workers may be elsewhere
+    if args.jobs == 1 and args.scheduler is None:
+        return reproduce(left, results, runs)
+    return reproduce_on(left, results, runs, workers=args.jobs, scheduler=args.scheduler)
+
+
+def plan(args: Namespace, jobs: list[Job], left: list[Job]) -> None:
+    """Print what there is to run, and how long it should take."""
+    rows: list[dict[str, Any]] = []
+    for config in dict.fromkeys(job.config for job in jobs):
+        first = next(job for job in jobs if job.config == config)
+        scale = SCALES[args.scale]
+        rows.append(
+            {
+                "config": config,
+                "runs": sum(job.config == config for job in jobs),
+                "left": sum(job.config == config for job in left),
+                "minutes": minutes(first.planned, scale, args.gflops),
+                "pflop": flop(first.planned, scale) / 1e15,
+            }
+        )
+    total = sum(row["minutes"] * row["left"] for row in rows) / args.jobs
+    if args.json:
+        report = {"id": args.id, "scale": args.scale, "cells": rows, "minutes": total}
+        sys.stdout.write(json.dumps(report) + "\n")
+        return
+    shown = Table("config", "runs", "left", "minutes each", "PFLOP each")
+    for row in rows:
+        shown.add_row(
+            row["config"],
+            str(row["runs"]),
+            str(row["left"]),
+            f"{row['minutes']:,.1f}",
+            f"{row['pflop']:.3g}",
+        )
+    console = Console(highlight=False)
+    console.print(shown)
+    console.print(
+        f"{len(left)} of {len(jobs)} runs are left: about {total:,.0f} minutes with {args.jobs} at "
+        f"once, if one makes {args.gflops:g} GFLOP/s. An estimate, from multiply-adds."
+    )
+
+
+def show(args: Namespace, lines: list[Line]) -> None:
+    """Print reported, ours and their difference."""
+    if args.json:
+        report = [
+            {
+                "row": line.entry.row,
+                "column": line.entry.column,
+                "configs": line.entry.configs,
+                "reported": line.entry.accuracy,
+                "reported_ci95": line.entry.interval,
+                "ours": line.ours,
+                "ci95": line.half,
+                "t95": line.t_half,
+                "difference": line.difference,
+                "seeds": [row.seed for row in line.rows],
+            }
+            for line in lines
+        ]
+        output = {"id": args.id, "scale": args.scale, "cells": report}
+        sys.stdout.write(json.dumps(output) + "\n")
+        return
+    shown = Table("row", "column", "reported %", "ours %", "difference", "runs")
+    for line in lines:
+        shown.add_row(
+            line.entry.row,
+            line.entry.column,
+            line.reported,
+            written(line.ours, line.half),
+            "" if line.difference is None else f"{line.difference:+.2f}",
+            str(len(line.rows)),
+        )
+    console = Console(highlight=False)
+    console.print(shown)
+    rows = [row for line in lines for row in line.rows]
+    if rows:
+        one, scale = rows[0], SCALES[args.scale]
+        console.print(
+            f"Ours: {args.scale} scale ({scale.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
+            f"items {one.item}, {one.steps:,} steps, {one.episodes:,} test episodes of "
+            f"{one.n_query} queries a "
+            f"class, ± 1.96 s/√n over runs. Reported: 84x84, all of miniImageNet."
+        )

@@ -1,0 +1,1 @@
+"""The paper's experiments: cells, scales, results, tables, figures and claims."""

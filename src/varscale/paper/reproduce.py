@@ -1,0 +1,186 @@
+"""Run the cells of a table or figure that are missing, one after another or on a Dask cluster."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from varscale.allocator import keep_memory
+from varscale.config import TrainConfig, resolved
+from varscale.config_files import read_config, shipped_configs
+from varscale.data import Dataset
+from varscale.data.store import data_root, prepared
+from varscale.evaluation import Evaluation
+from varscale.logbook import read_metrics
+from varscale.paper.results import Arrays, Results, Row
+from varscale.paper.scale import SCALES, ScaleName, scaled, with_scaler_ratios
+from varscale.run import Run
+from varscale.scoring import Test, score, task_of
+from varscale.version import __version__
+
+THREADS = 1
+"""Threads of a cell, however many run at once: another number rounds differently."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one cell.
+
+    Attributes:
+        config: Name of its config.
+        scale: How large.
+        seed: Seed of its training.
+        dataset: Another dataset than the scale's own; `None` for that.
+        folder: Where configs are.
+    """
+
+    config: str
+    scale: ScaleName
+    seed: int
+    dataset: str | None = None
+    folder: Path = field(default_factory=shipped_configs)
+
+    @property
+    def planned(self) -> TrainConfig:
+        """The config at its scale, before the dataset has its say."""
+        full = read_config(self.folder / f"{self.config}.yaml")
+        return replace(scaled(full, self.scale, self.dataset), seed=self.seed)
+
+    def resolved(self) -> tuple[TrainConfig, Dataset]:
+        """The config to run, and its dataset."""
+        full, config = read_config(self.folder / f"{self.config}.yaml"), self.planned
+        dataset = Dataset.open(config.dataset)
+        if dataset.is_images and SCALES[self.scale].image_size is None:
+            raise ValueError(
+                f"Expected embeddings for the scale {self.scale}, got images: {dataset.name}. "
+                "Make them by varscale embed."
+            )
+        if not dataset.is_images:
+            config = replace(config, backbone="identity", backbone_options={})
+        return with_scaler_ratios(full, resolved(config, dataset)), dataset
+
+    def run(self, runs: Path) -> tuple[Row, Arrays]:
+        """Train from wherever it stands, test, and say what came out."""
+        from varscale.training import train
+
+        keep_memory()
+        threads = torch.get_num_threads()
+        torch.set_num_threads(THREADS)
+        try:
+            config, dataset = self.resolved()
+            path = runs / self.scale / f"{self.config}-{config.dataset}" / f"seed{self.seed}"
+            run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
+            if run.config.hash != config.hash:
+                raise ValueError(f"{path} was made with other settings. Remove it.")
+            if run.result is None:
+                for _ in train(path, config):
+                    pass
+            began = time.perf_counter()
+            test = Test(episodes=SCALES[self.scale].episodes)
+            scores = score(run, test)
+            return self._row(run, dataset, test, scores, time.perf_counter() - began)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _row(
+        self, run: Run, dataset: Dataset, test: Test, scores: Evaluation, seconds: float
+    ) -> tuple[Row, Arrays]:
+        result = run.result
+        assert result is not None
+        _, sampler = task_of(run, test)
+        figures = scores.summary()
+        metrics = [
+            row for row in read_metrics(run.path, until=result["best_step"]) if "loss" in row
+        ]
+        row = Row(
+            config=self.config,
+            scale=self.scale,
+            seed=self.seed,
+            config_hash=run.config.hash,
+            dataset=dataset.name,
+            dataset_hash=dataset.hash,
+            item="x".join(map(str, dataset.items.shape[1:])),
+            steps=result["steps"],
+            best_step=result["best_step"],
+            val_accuracy=nan if result["val_accuracy"] is None else result["val_accuracy"],
+            n_way=sampler.n_way,
+            n_shot=int(sampler.shots[0]),
+            n_query=sampler.n_query,
+            episodes=test.episodes,
+            accuracy=figures["accuracy"],
+            ci95=figures["ci95"],
+            nll=figures["nll"],
+            ece=figures["ece"],
+            scale_mean=metrics[-1]["scale_mean"],
+            scale_min=metrics[-1]["scale_min"],
+            scale_max=metrics[-1]["scale_max"],
+            minutes=round((result["seconds"] + seconds) / 60, 2),
+            threads=THREADS,
+            version=__version__,
+        )
+        return row, arrays_of(run, test, scores)
+
+
+def arrays_of(run: Run, test: Test, scores: Evaluation) -> Arrays:
+    """What a figure or a paired difference needs of a run, besides its row.
+
+    - `hits`: queries of each test task that were right; `bins`: of the calibration error.
+    - `step` and, at each, the metrics that begin with `scale_`, and `nll`: 200 steps of the run.
+    - `val_step`, `val_accuracy`: every validation.
+    - `loc`: the posterior mean of a scale that all tasks share; `task_loc`: of the first 50 test
+      tasks where each has its own.
+    """
+    split, sampler = task_of(run, test)
+    rows = [row for row in read_metrics(run.path) if "scale_mean" in row]
+    chosen = [rows[i] for i in np.linspace(0, len(rows) - 1, 200).round().astype(int)]
+    kept = ("step", "nll", *(name for name in rows[-1] if name.startswith("scale_")))
+    seen = [row for row in rows if "val_accuracy" in row]
+    arrays: Arrays = {
+        "hits": (scores.accuracy * sampler.queries_per_task).round().numpy().astype(np.uint16),
+        "bins": scores.bins.numpy(),
+        **{name: np.array([row[name] for row in chosen], dtype=np.float32) for name in kept},
+        "val_step": np.array([row["step"] for row in seen], dtype=np.int32),
+        "val_accuracy": np.array([row["val_accuracy"] for row in seen], dtype=np.float32),
+    }
+    model = run.model()
+    with torch.inference_mode():
+        episode = split.episode(sampler.batch(0, 50))
+        loc = model.posterior(*model.host.embed(episode)).mean.detach().float()
+    if model.scaler.local:
+        arrays["task_loc"] = loc.numpy()
+    else:
+        arrays["loc"] = loc[0].numpy()
+    return arrays
+
+
+def missing(jobs: list[Job], results: Results) -> list[Job]:
+    """The jobs without a row and its arrays; one of another config or dataset does not count.
+
+    Where the dataset is not prepared, a row is taken as it is.
+    """
+    rows = {row.key: row for scale in {job.scale for job in jobs} for row in results.rows(scale)}
+    there = prepared(data_root())
+    left = []
+    for job in jobs:
+        row = rows.get((job.config, job.scale, job.planned.dataset, job.seed))
+        if row is not None and not results.arrays_file(row).is_file():
+            row = None
+        if row is not None and row.dataset in there:
+            config, dataset = job.resolved()
+            if (row.config_hash, row.dataset_hash) != (config.hash, dataset.hash):
+                row = None
+        if row is None:
+            left.append(job)
+    return left
+
+
+def reproduce(jobs: list[Job], results: Results, runs: Path) -> Iterator[Row]:
+    """Run jobs one after another, storing each as it is done."""
+    for job in jobs:
+        row, arrays = job.run(runs)
+        results.add(row, arrays)
+        yield row

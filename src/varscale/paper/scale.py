@@ -1,0 +1,125 @@
+"""The same experiment, at the paper's size or at one that a small machine can run."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from varscale.config import TrainConfig
+from varscale.presets import PRESETS
+
+ScaleName = Literal["small", "paper", "frozen"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large an experiment is. `frozen` trains the scaler alone, on embeddings made before.
+
+    Attributes:
+        summary: What it is, in one line.
+        image_size: Height and width of its images; `None` for embeddings.
+        steps: Training steps; `None` as the config has it.
+        datasets: What it has instead of a config's dataset.
+        width: Width of ResNet-12.
+        seeds: Runs of each cell.
+        n_query: Queries of a class in training; `None` as the config has it. The tests keep 15.
+        episodes: Test tasks.
+    """
+
+    summary: str
+    image_size: int | None
+    steps: int | None
+    datasets: dict[str, str]
+    width: float
+    seeds: int
+    n_query: int | None = None
+    episodes: int = 10_000
+
+
+SCALES: dict[str, Scale] = {
+    "small": Scale(
+        summary="reduced: 32x32, 3,000 steps, 5 queries a class in training, the paper's ratios",
+        image_size=32,
+        steps=3000,
+        datasets={"miniimagenet": "miniimagenet32"},
+        width=0.25,
+        seeds=3,
+        n_query=5,
+    ),
+    "frozen": Scale(
+        summary="the scaler alone, on embeddings made before",
+        image_size=None,
+        steps=None,
+        datasets={"miniimagenet": "miniimagenet32-conv4"},
+        width=1.0,
+        seeds=3,
+    ),
+    "paper": Scale(
+        summary="as published: 84x84",
+        image_size=84,
+        steps=None,
+        datasets={},
+        width=1.0,
+        seeds=5,
+    ),
+}
+
+
+def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> TrainConfig:
+    """A config at a scale.
+
+    With fewer steps, what the paper's schedule fixes stays as it is: the drops of the rate and the
+    fading of the auxiliary loss come at the same fractions of the training. What must become of a
+    scaler's rate and KL weight is `with_scaler_ratios`.
+
+    On frozen embeddings the model of the last step is tested.
+
+    Args:
+        config: The cell as the paper has it.
+        name: `small` or `paper`.
+        dataset: Train on this instead.
+    """
+    scale = SCALES[name]
+    config = replace(config, dataset=dataset or scale.datasets.get(config.dataset, config.dataset))
+    if config.backbone == "resnet12" and scale.width != 1:
+        config = replace(config, backbone_options={**config.backbone_options, "width": scale.width})
+    if scale.image_size is None:  # one scale changes no answer: validation could not choose by it
+        config = replace(config, val_every=0)
+    assert config.steps is not None
+    if scale.steps is None or config.steps <= scale.steps:
+        return config
+    factor = scale.steps / config.steps
+    changed: dict[str, Any] = {
+        "steps": scale.steps,
+        "lr_every": round(config.lr_every * factor) if config.lr_every else config.lr_every,
+        "lr_milestones": config.lr_milestones and [round(n * factor) for n in config.lr_milestones],
+        "val_every": scale.steps // 10,
+        "checkpoint_every": 100,
+    }
+    if scale.n_query is not None and config.backbone == "conv4":
+        changed |= {"n_query": scale.n_query, "val_episodes": 1000}
+    preset = PRESETS[config.preset]
+    objective = {**preset.objective.get(config.scaler or "", {}), **config.objective_options}
+    if objective.get("aux_epochs") is not None:
+        aux_epochs = objective["aux_epochs"] * factor
+        changed["objective_options"] = {**config.objective_options, "aux_epochs": aux_epochs}
+    return replace(config, **changed)
+
+
+def with_scaler_ratios(full: TrainConfig, config: TrainConfig) -> TrainConfig:
+    """A resolved config whose scale goes as far in its steps as the full one's in its own.
+
+    The likelihood is summed over queries: with fewer of them a smaller weight of the KL keeps their
+    ratio. In a step an entry of a scale of M entries moves by the rate over M times that sum, so
+    rate x steps x queries / M stays.
+    """
+    before, now = full.model().scaler, config.model().scaler
+    assert full.steps is not None
+    assert config.steps is not None
+    queries, steps = config.n_query / full.n_query, config.steps / full.steps
+    options = dict(config.scaler_options)
+    if now.kl_weight and queries != 1:
+        options["kl_weight"] = now.kl_weight * queries
+    size = now.size / before.size
+    if now.steps_itself and (queries, steps, size) != (1, 1, 1):
+        assert before.lr is not None
+        options["lr"] = before.lr * size / steps / queries
+    return replace(config, scaler_options=options)

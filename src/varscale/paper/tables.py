@@ -1,0 +1,78 @@
+"""Reported and ours, side by side."""
+
+from dataclasses import dataclass
+
+from varscale.metrics import interval, t_interval
+from varscale.paper.cells import Entry
+from varscale.paper.results import Row, chosen
+from varscale.paper.scale import SCALES
+
+
+@dataclass(frozen=True)
+class Line:
+    """One place of a table: what was published, and what came out here.
+
+    Attributes:
+        entry: The place.
+        rows: Our runs.
+    """
+
+    entry: Entry
+    rows: list[Row]
+
+    @property
+    def reported(self) -> str:
+        """The published accuracy, to read."""
+        return written(self.entry.accuracy, self.entry.interval)
+
+    @property
+    def ours(self) -> float | None:
+        """Mean accuracy over runs, in per cent."""
+        return accuracy_over(self.rows)[0]
+
+    @property
+    def half(self) -> float | None:
+        """Half-width over runs, as published: 1.96 s / sqrt(n); `None` for fewer than two."""
+        return accuracy_over(self.rows)[1]
+
+    @property
+    def t_half(self) -> float | None:
+        """Half-width over runs by Student's t."""
+        return 100 * t_interval([r.accuracy for r in self.rows])[1] if len(self.rows) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus reported, in points; none on other data, or on frozen embeddings."""
+        if self.ours is None or self.entry.accuracy is None:
+            return None
+        row = self.rows[0]
+        own = SCALES[row.scale].datasets.get("miniimagenet", "miniimagenet")
+        if row.scale == "frozen" or row.dataset != own:
+            return None
+        return self.ours - self.entry.accuracy
+
+
+def accuracy_over(rows: list[Row]) -> tuple[float | None, float | None]:
+    """Mean accuracy of runs in per cent, and its half-width: none for fewer than two."""
+    values = [100 * row.accuracy for row in rows]
+    if len(values) < 2:
+        return (values[0] if values else None), None
+    return interval(values)
+
+
+def written(mean: float | None, half: float | None) -> str:
+    """A figure and its half-width, to read."""
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" if half is None else f"{mean:.2f} ± {half:.2f}"
+
+
+def table(entries: list[Entry], rows: list[Row]) -> list[Line]:
+    """The lines of a table, each with its runs."""
+    by_config: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        by_config.setdefault(row.config, {})[row.seed] = row
+    return [
+        Line(entry, list(chosen([by_config.get(name, {}) for name in entry.configs]).values()))
+        for entry in entries
+    ]
