@@ -1,0 +1,139 @@
+"""What results say about a difference: paired by seed and by task, with its interval."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from varscale.metrics import interval, t_interval
+from varscale.paper.results import Arrays, Results, Row, chosen
+
+Answer = Literal["holds", "fails", "undecided"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval.
+
+    Attributes:
+        what: What it is.
+        mean: Its mean.
+        half: Half-width: Student's t over training seeds; over test tasks for a single seed, which
+            decides nothing.
+        runs: Runs that it comes from.
+        unit: What it is counted in.
+    """
+
+    what: str
+    mean: float
+    half: float
+    runs: int
+    unit: str = "points"
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.mean:+.2f} ± {self.half:.2f} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something found, in words.
+
+    Attributes:
+        text: What.
+        runs: Runs that it comes from; 0 where none is needed.
+    """
+
+    text: str
+    runs: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Evidence:
+    """The rows of one scale and dataset.
+
+    Args:
+        results: Where they are.
+        scale: Which scale.
+        dataset: Which dataset; `None` for any.
+    """
+
+    def __init__(self, results: Results, scale: str, dataset: str | None = None) -> None:
+        self.results = results
+        self.rows: dict[str, dict[int, Row]] = {}
+        for row in results.rows(scale):
+            if dataset in (None, row.dataset):
+                name = row.config.rpartition("/")[2]
+                self.rows.setdefault(name, {})[row.seed] = row
+
+    def runs(self, config: str) -> list[Row]:
+        """The runs of a config, by seed."""
+        return [row for _, row in sorted(self.rows.get(config, {}).items())]
+
+    def arrays(self, config: str) -> list[Arrays]:
+        """Their arrays."""
+        return [self.results.arrays(row) for row in self.runs(config)]
+
+    def choose(self, name: str, candidates: list[str]) -> None:
+        """Enter the runs of the candidate that is best in validation; all must be there."""
+        self.rows[name] = chosen([self.rows.get(candidate, {}) for candidate in candidates])
+
+    def pairs(self, config: str, other: str) -> list[tuple[Row, Row]]:
+        """The runs of two configs with the same seed."""
+        ours, theirs = self.rows.get(config, {}), self.rows.get(other, {})
+        return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+
+    def gain(self, config: str, over: str) -> Estimate | None:
+        """Accuracy of one config over another in points; `None` where they share no seed."""
+        pairs = self.pairs(config, over)
+        if not pairs:
+            return None
+        for a, b in pairs:
+            if (a.n_way, a.n_shot, a.n_query, a.episodes, a.dataset_hash) != (
+                b.n_way, b.n_shot, b.n_query, b.episodes, b.dataset_hash,
+            ):  # fmt: skip
+                raise ValueError(f"{a.config} and {b.config} were not tested on the same tasks.")
+        what = f"{config} - {over}"
+        if len(pairs) > 1:
+            mean, half = t_interval([100 * (a.accuracy - b.accuracy) for a, b in pairs])
+            return Estimate(what, mean, half, len(pairs))
+        ((a, b),) = pairs
+        hits = [self.results.arrays(row)["hits"].astype(np.float64) for row in (a, b)]
+        mean, half = interval((100 * (hits[0] - hits[1]) / (a.n_way * a.n_query)).tolist())
+        return Estimate(what, mean, half, 1)
+
+
+def above(bound: float, *estimates: Estimate | None) -> Answer:
+    """Whether all exceed a bound; one that does not makes it fail, a single seed says nothing."""
+    found = [e for e in estimates if e is not None and e.runs > 1]
+    if any(e.mean + e.half < bound for e in found):
+        return "fails"
+    if len(found) == len(estimates) and all(e.mean - e.half > bound for e in found):
+        return "holds"
+    return "undecided"
+
+
+def below(bound: float, *estimates: Estimate | None) -> Answer:
+    """Whether all are smaller than a bound."""
+    return above(-bound, *(e and replace(e, mean=-e.mean) for e in estimates))
+
+
+def within(margin: float, *estimates: Estimate | None) -> Answer:
+    """Whether all are 0, give or take a margin."""
+    return everything(above(-margin, *estimates), below(margin, *estimates))
+
+
+def everything(*answers: Answer) -> Answer:
+    """Whether all hold."""
+    if "fails" in answers:
+        return "fails"
+    return "undecided" if "undecided" in answers else "holds"
+
+
+def difference(what: str, a: Estimate | None, b: Estimate | None) -> Estimate | None:
+    """One estimate minus another, taken as independent."""
+    if a is None or b is None:
+        return None
+    half = float(np.hypot(a.half, b.half))
+    return Estimate(what, a.mean - b.mean, half, min(a.runs, b.runs), a.unit)
