@@ -334,6 +334,7 @@ def test_demo_makes_the_table_and_the_plots_and_never_twice(tmp_path, capsys):
     out = capsys.readouterr().out
     assert all(name in out for name in ("no scaling", "SVS", "D-SVS", "D-AVS", "gain, paired"))
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
+    assert "Worst tasks" in (tmp_path / "demo" / "report.html").read_text()
     before = (tmp_path / "demo" / "svs" / "metrics.jsonl").stat().st_mtime_ns
     assert run(*words, "--json") == 0
     report = json.loads(capsys.readouterr().out)

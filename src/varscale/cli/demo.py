@@ -10,17 +10,20 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
-from varscale.cli.compare import compared
-from varscale.cli.evaluate import Test, described, facts, percent, score, task_of
 from varscale.cli.parser import Parser, command
 from varscale.cli.train import train_quietly
-from varscale.config import TrainConfig, read_config, resolved, shipped_configs
+from varscale.config import TrainConfig, resolved
+from varscale.config_files import read_config, shipped_configs
 from varscale.data import Dataset
 from varscale.data.store import data_root, prepared
 from varscale.evaluation import Evaluation
 from varscale.figures import overview
+from varscale.files import write_whole
+from varscale.html import page
 from varscale.logbook import read_metrics
+from varscale.report import run_sections
 from varscale.run import Run
+from varscale.scoring import Test, compared, described, facts, percent, score, task_of
 
 METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
 
@@ -58,13 +61,15 @@ def run(args: Namespace) -> None:
     }
     report: dict[str, Any] = {"methods": rows, "episodes": args.episodes}
     report |= facts(base, test, task_of(base, test)[1])
-    report["plots"] = str(out / "demo.png")
+    report |= {"plots": str(out / "demo.png"), "report": str(out / "report.html")}
     title = f"{described(report)}; {base.config.steps:,} training steps, seed {base.config.seed}"
     overview(
         {name: (run.path, scores) for name, (run, scores) in runs.items()},
         out / "demo.png",
         title=title,
     )
+    page_of_it = page("varscale demo", run_sections(runs, test))
+    write_whole(Path(report["report"]), page_of_it.encode())
     if args.json:
         sys.stdout.write(json.dumps(report) + "\n")
         return
@@ -85,7 +90,10 @@ def run(args: Namespace) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(f"{title}. Intervals are 95 % over tasks; gains are paired, task by task.")
-    console.print(f"Conv-4, cosine. Plots: {report['plots']}. {time.monotonic() - began:.0f} s.")
+    console.print(
+        f"Conv-4, cosine. Plots: {report['plots']}; a page with the worst tasks: "
+        f"{report['report']}. {time.monotonic() - began:.0f} s."
+    )
 
 
 def trained(path: Path, config: TrainConfig, dataset: Dataset) -> Run:

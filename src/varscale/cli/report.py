@@ -1,0 +1,68 @@
+"""`varscale report`: runs or results as one HTML page."""
+
+import json
+import sys
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from varscale.cli.parser import Parser, command
+from varscale.files import write_whole
+from varscale.html import page
+from varscale.paper.document import markdown, sections
+from varscale.paper.headers import write_headers
+from varscale.paper.results import Results
+from varscale.report import run_sections, scored_runs
+from varscale.scoring import Test, runs_in
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Write one self-contained HTML page about runs, or about a folder of results.",
+        "varscale report demo/pn demo/svs --out report.html",
+    )
+    parser.add_argument(
+        "paths", type=str, nargs="+", help="run directories, folders of them, or of results"
+    )
+    parser.add_argument("--out", type=str, default="report.html", help="file to write")
+    parser.add_argument("--markdown", type=str | None, help="write results as Markdown, instead")
+    parser.add_argument(
+        "--headers", type=str | None, help="write results into the headers of configs, instead"
+    )
+    parser.add_argument("--episodes", type=int, default=10_000, help="test tasks of each run")
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Write the page."""
+    paths = [Path(path) for path in args.paths]
+    results = [path for path in paths if any(path.glob("*.csv"))]
+    if args.markdown or args.headers:
+        if len(results) != 1:
+            raise ValueError(f"Expected one folder of results, got {' '.join(args.paths)}.")
+        if args.headers:
+            count = write_headers(Path(args.headers), Results(results[0]))
+            sys.stderr.write(f"{args.headers}: {count} headers are up to date.\n")
+        if args.markdown:
+            _write(args, args.markdown, markdown(results[0]))
+        return
+    runs = [run for path in paths if path not in results for run in runs_in(path)]
+    names = ["the paper, re-run"] if results else []
+    parts = [part for path in results for part in sections(path)]
+    if runs:
+        test = Test(episodes=args.episodes)
+        scored = scored_runs(runs, test)
+        names += scored
+        parts += run_sections(scored, test)
+    _write(args, args.out, page(f"varscale: {', '.join(names)}", parts))
+
+
+def _write(args: Namespace, file: str, text: str) -> None:
+    content = text.encode()
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(Path(file), content)
+    if args.json:
+        sys.stdout.write(json.dumps({"out": file, "bytes": len(content)}) + "\n")
+    else:
+        sys.stdout.write(f"{file}: {len(content) / 1e6:.1f} MB\n")

@@ -1,0 +1,116 @@
+"""A page of HTML that needs nothing but itself: no network, no script, light and dark."""
+
+import base64
+import io
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+GREY = "#767676"
+"""Readable on white and on black: plots are drawn once for both."""
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d0d0; --soft: #f4f4f4; --good: #087f4d;
+  --bad: #b3261e; --open: #8a5a00; }
+@media (prefers-color-scheme: dark) { :root { --line: #444; --soft: #222; --good: #5fd6a2;
+  --bad: #ff9c92; --open: #f0c05a; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 70rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
+h3 { font-size: 1rem; margin-bottom: .3rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; }
+th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.holds { color: var(--good); font-weight: 600; } .fails { color: var(--bad); font-weight: 600; }
+.undecided { color: var(--open); font-weight: 600; }
+.note { font-size: .85rem; opacity: .8; }
+code { background: var(--soft); padding: .1rem .3rem; border-radius: 3px; font-size: .85em;
+  overflow-wrap: anywhere; }
+svg, img { max-width: 100%; height: auto; } img.pixels { image-rendering: pixelated; }
+nav a { margin-right: 1rem; }
+@media (max-width: 40rem) { .scroll > svg { max-width: none; width: 40rem; } }
+"""
+
+
+def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
+    """A whole page.
+
+    Args:
+        title: Its title.
+        sections: Heading and body (HTML) of each.
+    """
+    links = "".join(
+        f'<a href="#s{number}">{escape(name)}</a> ' for number, (name, _) in enumerate(sections)
+    )
+    body = "".join(
+        f'<section id="s{number}"><h2>{escape(name)}</h2>{content}</section>\n'
+        for number, (name, content) in enumerate(sections)
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1><nav>{links}</nav>\n{body}</body></html>\n"
+    )
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
+) -> str:
+    """A table; cells are text, `numbers` the columns that are set flush right.
+
+    Of a cell of several lines the first is set as its heading.
+    """
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        shown = (
+            f"<{tag}{' class=number' if n in numbers else ''}>{_cell(cell)}</{tag}>"
+            for n, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(shown)}</tr>"
+
+    lines = [line("th", head), *(line("td", row) for row in rows)]
+    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+
+
+def _cell(text: str) -> str:
+    if text in ("holds", "fails", "undecided"):
+        return f'<span class="{text}">{text}</span>'
+    first, *rest = escape(text).split("\n")
+    return "<br>".join([f"<strong>{first}</strong>", *rest]) if rest else first
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text; what stands between backticks is code."""
+    shown = re.sub(r"`(.*?)`", r"<code>\1</code>", escape(text))
+    return f"<p{f' class={kind}' if kind else ''}>{shown}</p>"
+
+
+def drawing(draw: Callable[[Any], object], *, width: float = 9.0, height: float = 3.4) -> str:
+    """What a function draws on a matplotlib figure, as SVG; empty when it returns `False`."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    settings: Any = dict.fromkeys(colours, GREY)
+    settings |= {"axes.facecolor": "none", "legend.framealpha": 0.0, "svg.hashsalt": "varscale"}
+    settings["text.parse_math"] = False  # names may have a dollar sign
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
+        if draw(figure) is False:
+            return ""
+        buffer = io.StringIO()
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", metadata=metadata)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    return f'<div class="scroll">{svg}</div>' if width > 6 else svg  # two panels on a phone
+
+
+def picture(png: bytes, alt: str) -> str:
+    """A PNG within the page."""
+    data = base64.b64encode(png).decode()
+    return f'<img class="pixels" alt="{escape(alt)}" src="data:image/png;base64,{data}">'

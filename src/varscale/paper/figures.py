@@ -1,0 +1,131 @@
+"""The paper's figures, from the arrays beside the rows of results."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from varscale.figures import COLOURS
+from varscale.paper.evidence import Evidence
+from varscale.paper.results import Arrays
+
+Draw = Callable[[Any, Evidence], bool]
+FIGURES: dict[str, tuple[str, Callable[[Evidence], Callable[[Any], bool]]]] = {}
+"""Title and drawing of each; a drawing says whether there was anything to draw."""
+
+
+def figure(id: str, title: str) -> Callable[[Draw], Draw]:
+    """Enter a figure under its name."""
+
+    def enter(draw: Draw) -> Draw:
+        FIGURES[id] = title, lambda evidence: lambda canvas: draw(canvas, evidence)
+        return draw
+
+    return enter
+
+
+@figure("fig2", "Learning curves: validation accuracy of PN and D-SVS, Euclidean")
+def learning_curves(canvas: Any, evidence: Evidence) -> bool:
+    """One panel per shot; thin lines are seeds, the thick one is their mean."""
+    panels = canvas.subplots(1, 2)
+    drawn = False
+    for axes, shot in zip(panels, (1, 5), strict=True):
+        for (name, label), colour in zip((("pn", "PN"), ("dsvs", "D-SVS")), COLOURS, strict=False):
+            runs = evidence.arrays(f"{name}_euclidean_5w{shot}s")
+            _curves(axes, runs, "val_step", "val_accuracy", label, colour, factor=100)
+            drawn |= bool(runs)
+        axes.set(xlabel="step", ylabel="validation accuracy %", title=f"5-way {shot}-shot")
+        _legend(axes)
+    return drawn
+
+
+@figure("fig3", "The scale of SVS over training: by start (left), by rate (right)")
+def scale_paths(canvas: Any, evidence: Evidence) -> bool:
+    """Mean of the scale over training, on frozen embeddings."""
+    by_start, by_rate = canvas.subplots(1, 2)
+    drawn = False
+    for init, colour in zip((1, 10, 100, 1000), COLOURS, strict=False):
+        runs = evidence.arrays(f"svs_init{init}_lr1.0e-3_euclidean_5w5s")
+        _curves(by_start, runs, "step", "scale_mean", f"start {init}", colour)
+        drawn |= bool(runs)
+    for rate, colour in zip(("1.0e-4", "1.0e-3", "1.0e-2"), COLOURS, strict=False):
+        runs = evidence.arrays(f"svs_init100_lr{rate}_euclidean_5w5s")
+        _curves(by_rate, runs, "step", "scale_mean", f"rate {float(rate):g}", colour)
+        drawn |= bool(runs)
+    for axes in (by_start, by_rate):
+        axes.set(xlabel="task", ylabel="mean of the scale", yscale="log")
+        _legend(axes)
+    return drawn
+
+
+@figure("fig4", "Entries of D-SVS's scale over training")
+def scale_density(canvas: Any, evidence: Evidence) -> bool:
+    """Bands hold 50 % and 90 % of the entries, from a run of the first seed."""
+    panels = canvas.subplots(1, 2)
+    drawn = False
+    for axes, shot in zip(panels, (1, 5), strict=True):
+        for run in evidence.arrays(f"dsvs_euclidean_5w{shot}s")[:1]:
+            for low, high, alpha in (("05", "95", 0.2), ("25", "75", 0.4)):
+                axes.fill_between(
+                    run["step"], run[f"scale_p{low}"], run[f"scale_p{high}"],
+                    color=COLOURS[1], alpha=alpha, linewidth=0,
+                )  # fmt: skip
+            axes.plot(run["step"], run["scale_p50"], color=COLOURS[1])
+            drawn = True
+        axes.set(xlabel="step", ylabel="entries of the scale", title=f"5-way {shot}-shot")
+    return drawn
+
+
+@figure("appC", "Scales that D-AVS generates: two tasks (left), principal components (right)")
+def generated_scales(canvas: Any, evidence: Evidence) -> bool:
+    """Entries of two test tasks against each other, and how much each component explains."""
+    pairs, components = canvas.subplots(1, 2)
+    runs = evidence.arrays("davs_cosine_5w5s") or evidence.arrays("davs_euclidean_5w5s")
+    for run, colour in zip(runs, COLOURS, strict=False):
+        first, second = run["task_loc"][:2]
+        pairs.loglog(first, second, ".", color=colour, markersize=3)
+        logs = np.log(run["task_loc"].clip(1e-6))
+        power = np.linalg.svd(logs - logs.mean(0), compute_uv=False) ** 2
+        share = 100 * power[:10] / power.sum()
+        components.plot(np.arange(1, len(share) + 1), share, "o-", color=colour, markersize=3)
+    pairs.set(xlabel="scales of test task 1", ylabel="scales of test task 2")
+    components.set(xlabel="component of log scales over tasks", ylabel="share of variance %")
+    return bool(runs)
+
+
+@figure("reliability", "Reliability on test tasks, cosine, 5-way 1-shot")
+def reliability(canvas: Any, evidence: Evidence) -> bool:
+    """Accuracy against confidence; seeds pooled."""
+    axes = canvas.subplots(1, 1)
+    axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
+    drawn = False
+    for name, colour in zip(("pn", "fixed10", "svs", "dsvs", "davs"), COLOURS, strict=False):
+        runs = evidence.arrays(f"{name}_cosine_5w1s")
+        if not runs:
+            continue
+        count, confidence, hits = np.sum([run["bins"] for run in runs], axis=0)
+        seen = count >= 20
+        axes.plot(
+            confidence[seen] / count[seen], hits[seen] / count[seen], "o-", color=colour,
+            markersize=3, label=name,
+        )  # fmt: skip
+        drawn = True
+    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    _legend(axes)
+    return drawn
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+
+
+def _curves(
+    axes: Any, runs: list[Arrays], x: str, y: str, label: str, colour: str, factor: float = 1.0
+) -> None:
+    if not runs:
+        return
+    for run in runs:
+        axes.plot(run[x], factor * run[y], color=colour, linewidth=0.6, alpha=0.5)
+    mean = factor * np.mean([run[y] for run in runs], axis=0)
+    axes.plot(runs[0][x], mean, color=colour, linewidth=1.8, label=label)

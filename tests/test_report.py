@@ -1,0 +1,162 @@
+"""A page about runs: whole in itself, and with what was asked for in it."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+from paper.test_claims import arrays, row
+
+from varscale.cli.main import main
+from varscale.html import drawing, page, table
+from varscale.paper.results import Results
+
+TRAIN = {
+    "dataset": "tiny-images", "backbone": "tiny", "metric": "cosine", "n_way": 3, "n_query": 4,
+    "test_query": 4, "steps": 6, "val_every": 3, "val_episodes": 10, "accelerator": "cpu",
+}  # fmt: skip
+
+
+class Outline(HTMLParser):
+    """Whether every element that opens also closes; what it refers to; headings."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.references, self.headings = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.references += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.references += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def outline(text):
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    assert all(r.startswith(("#", "data:image/png;base64,")) for r in found.references)
+    assert "<script" not in text
+    assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org|purl\.org|matplotlib)", text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_images, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for name, options in {"pn": {}, "dsvs": {"scaler": "d-svs"}}.items():
+        settings = {**TRAIN, **options, "out": folder / name}
+        words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
+        assert main(["train", *words]) == 0
+    return folder
+
+
+def test_runs(runs, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    words = ["report", str(runs / "pn"), str(runs / "dsvs"), "--out", str(out), "--episodes", "50"]
+    assert main(words) == 0
+    text = out.read_text()
+    found = outline(text)
+    assert found.headings == [
+        "Runs",
+        "Learning and scale",
+        "Reliability",
+        "Confusion",
+        "Worst tasks",
+    ]
+    assert text.count("<svg") == 4
+    assert text.count("data:image/png") >= 6  # three worst tasks of each
+    assert "50 episodes" in text
+    assert "test0" in text  # a class of the confusion matrix
+
+
+def test_runs_of_any_name_and_one_that_is_not_finished(runs, tmp_path):
+    odd = tmp_path / "x" / "<img src=q>" / "a$\\frac$b"
+    same = tmp_path / "y" / "<img src=q>" / "a$\\frac$b"
+    for path in (odd, same):
+        shutil.copytree(runs / "pn", path)
+    (same / "result.json").unlink()
+    lines = (same / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (same / "metrics.jsonl").write_text("".join(lines[:4]))
+    out = tmp_path / "new" / "report.html"
+    words = ["report", str(odd), str(same), "--out", str(out), "--episodes", "20"]
+    assert main(words) == 0
+    text = out.read_text()
+    outline(text)
+    assert "4 of 6: not finished" in text
+    assert "x/&lt;img src=q&gt;/a$\\frac$b" in text
+    assert "y/&lt;img src=q&gt;/a$\\frac$b" in text
+
+
+def test_results(tmp_path):
+    folder = tmp_path / "results"
+    for config in (
+        "pn_cosine_5w1s",
+        "svs_learned_cosine_5w1s",
+        "dsvs_euclidean_5w1s",
+        "dsvs_cosine_5w1s",
+    ):
+        for seed in range(2):
+            Results(folder).add(row(config, seed=seed), arrays(0.5))
+    out = tmp_path / "page.html"
+    assert main(["report", str(folder), "--out", str(out)]) == 0
+    found = outline(out.read_text())
+    assert found.headings[0] == "Claims"
+    assert "Table 2: what each scaler gains (small, miniimagenet32)" in found.headings
+    assert not any("Table 6" in heading for heading in found.headings)
+    assert "Entries of D-SVS's scale over training" in found.headings
+    assert not any("generates" in heading for heading in found.headings)  # no D-AVS there
+
+    target = tmp_path / "reproduce.md"
+    assert main(["report", str(folder), "--markdown", str(target)]) == 0
+    assert "| PN | 1-shot cosine | 42.20 ± 0.66 | 50.00 ± 0.00 | +7.80 |" in target.read_text()
+
+
+def test_headers_say_what_the_rows_say(tmp_path, capsys):
+    folder, configs = tmp_path / "results", tmp_path / "configs"
+    (configs / "miniimagenet").mkdir(parents=True)
+    file = configs / "miniimagenet" / "pn_cosine_5w1s.yaml"
+    file.write_text("# A cell.\n# Published: table2 42.20 %.\n# run it\nmetric: cosine\n")
+    for seed in range(2):
+        Results(folder).add(
+            row("pn_cosine_5w1s", seed=seed, accuracy=0.3 + seed / 100), arrays(0.5)
+        )
+    words = ["report", str(folder), "--headers", str(configs)]
+    for _ in range(2):  # twice is as once
+        assert main(words) == 0
+        assert file.read_text().splitlines()[1:4] == [
+            "# Published: table2 42.20 %.",
+            "# Ours, small scale, miniimagenet32, 3,000 steps, 2 seeds: 30.50 ± 0.98 %, "
+            "5.0 minutes a run.",
+            "# run it",
+        ]
+    assert main(["report", str(folder), "--headers", str(folder)]) == 2
+    assert "Expected a folder of folders of configs" in capsys.readouterr().err
+    assert main(["report", str(configs), "--headers", str(configs)]) == 2
+    assert "Expected one folder of results" in capsys.readouterr().err
+
+
+def test_text_is_escaped():
+    text = page("<b>", [("a & b", table(["<i>"], [["x < y\nz"], ["holds"]]))])
+    outline(text)
+    assert "<b>" not in text.replace("<body>", "")
+    assert "<strong>x &lt; y</strong><br>z" in text
+    assert '<span class="holds">holds</span>' in text
+
+
+def test_nothing_to_draw():
+    assert drawing(lambda figure: False) == ""
+
+
+def test_what_is_no_run_is_refused(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "Expected a run directory" in capsys.readouterr().err
