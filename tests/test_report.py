@@ -110,7 +110,8 @@ def test_results(tmp_path):
     out = tmp_path / "page.html"
     assert main(["report", str(folder), "--out", str(out)]) == 0
     found = outline(out.read_text())
-    assert found.headings[0] == "Claims"
+    assert found.headings[:2] == ["What this is", "Claims"]
+    assert found.headings[-1] == "What was run"
     assert "Table 2: what each scaler gains (small, miniimagenet32)" in found.headings
     assert not any("Table 6" in heading for heading in found.headings)
     assert "Entries of D-SVS's scale over training" in found.headings
@@ -135,7 +136,8 @@ def test_headers_say_what_the_rows_say(tmp_path, capsys):
         assert main(words) == 0
         assert file.read_text().splitlines()[1:4] == [
             "# Published: table2 42.20 %.",
-            "# Ours, small scale, miniimagenet32, 3,000 steps, 2 seeds: 30.50 ± 0.98 %, "
+            "# Ours, varscale reproduce --scale small, miniimagenet32, 3,000 steps, 2 seeds: "
+            "30.50 ± 6.35 %, "
             "5.0 minutes a run.",
             "# run it",
         ]

@@ -199,7 +199,7 @@ def test_convergence_is_compared_seed_by_seed(tmp_path):
                 results.add(row(f"dsvs_euclidean_5w{shot}s", seed=seed), dsvs)
     (verdict,) = [v for v in judged(Everything.read(tmp_path)) if v.id == "C13"]
     assert verdict.answer == "fails"
-    assert verdict.figures[0].endswith("-900.00 ± 0.00 steps")
+    assert verdict.figures[0].endswith("-900 ± 0 steps (2 seeds)")
 
 
 def test_the_best_of_four_priors_needs_four(folder):
@@ -246,7 +246,8 @@ def test_24_lines(convincing, tmp_path, capsys):
     assert main(["claims", "--results", str(convincing)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 24
-    assert "3 runs each" in lines[0]
+    assert "(3 seeds)" in lines[0]
+    assert "not run" not in lines[0]
     assert main(["claims", "--results", str(convincing), "--why"]) == 0
     assert "judged: within 1 point" in capsys.readouterr().out
     assert main(["claims", "--results", str(tmp_path)]) == 2

@@ -20,6 +20,7 @@ def test_table_2_is_whole_and_nothing_is_run(home, capsys):
     jobs = [Job(name, "small", seed) for name in configs(entries("table2")) for seed in range(3)]
     assert missing(jobs, RESULTS) == []
     assert main(["reproduce", "table2", "--results", str(RESULTS.folder)]) == 0
+    assert main(["reproduce", "table4", "--show", "--results", str(RESULTS.folder)]) == 0
     assert capsys.readouterr().out.count("± ") >= 32  # reported and ours
 
 

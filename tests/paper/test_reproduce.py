@@ -13,12 +13,13 @@ import pytest
 from varscale.cli.main import main
 from varscale.config import TrainConfig
 from varscale.config_files import read_config, shipped_configs
+from varscale.metrics import t_interval
 from varscale.paper.cells import configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results
 from varscale.paper.scale import SCALES, scaled, with_scaler_ratios
-from varscale.paper.tables import table
+from varscale.paper.tables import Gain, gains, table
 
 BASE = """
 dataset: tiny-images
@@ -222,5 +223,12 @@ def test_tables_set_ours_beside_reported(serial):
     for other in ({"dataset": "letters"}, {"scale": "frozen"}):  # nothing to subtract from
         unlike = [replace(row, **other) for row in rows]
         assert {line.difference for line in table(entries("table2"), unlike)} == {None}
-    assert line.t_half > line.half > 0
+    assert line.half == pytest.approx(100 * t_interval([row.accuracy for row in rows])[1])
+    name = "miniimagenet/svs_learned_cosine_5w1s"
+    better = [replace(row, config=name, accuracy=row.accuracy + 0.01) for row in rows]
+    column = table(entries("table2", column="1-shot cosine"), [*rows, *better])
+    first, second, *_ = gains(column)
+    assert first == Gain(None, None, None)
+    assert (second.reported, second.ours) == (pytest.approx(48.43 - 42.20), pytest.approx(1.0))
+    assert second.half == pytest.approx(0, abs=1e-9)
     assert lines["PN + SVS", "1-shot cosine"].ours is None

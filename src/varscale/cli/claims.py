@@ -9,6 +9,9 @@ from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.paper.claims import Everything, Verdict, judged
+from varscale.paper.scale import SCALES
+
+SCALE = f"the small scale ({SCALES['small'].summary}) and on frozen embeddings"
 
 
 def parser() -> Parser:
@@ -18,7 +21,9 @@ def parser() -> Parser:
         "varscale claims --why",
     )
     parser.add_argument("--results", type=str, default="results", help="folder of result rows")
-    parser.add_argument("--why", action="store_true", help="all figures of each, and its caveat")
+    parser.add_argument(
+        "--why", action="store_true", help="a line for each figure, and how it is judged"
+    )
     return parser
 
 
@@ -34,16 +39,15 @@ def run(args: Namespace) -> None:
     if args.json:
         sys.stdout.write(json.dumps({v.id: asdict(v) for v in verdicts}) + "\n")
         return
+    sys.stderr.write(f"Judged by {folder}, at {SCALE}; not the paper's own setting.\n")
     for verdict in verdicts:
-        sys.stdout.write("\n".join(_lines(verdict, why=args.why)) + "\n")
+        sys.stdout.write(_text(verdict, why=args.why) + "\n")
 
 
-def _lines(verdict: Verdict, *, why: bool) -> list[str]:
+def _text(verdict: Verdict, *, why: bool) -> str:
     line = f"{verdict.id:4}{verdict.answer:11}{verdict.statement}"
-    indent = " " * 15
-    runs = [f"{verdict.runs} run{'s' * (verdict.runs > 1)} each"] if verdict.runs else []
     figures = verdict.figures or ["no runs yet"]
     if not why:
-        return [f"{line}: {'; '.join([*figures[:1], *runs])}"]
-    details = [*figures, *runs, *([verdict.caveat] if verdict.caveat else [])]
-    return [line, *(indent + text for text in details)]
+        return f"{line}: {'; '.join(figures)}"
+    details = [*figures, *([verdict.caveat] if verdict.caveat else [])]
+    return "\n".join([line, *(" " * 15 + text for text in details)])

@@ -42,9 +42,13 @@ def parser() -> Parser:
     parser.add_argument("--scheduler", type=str | None, help="a Dask cluster: tcp://host:port")
     parser.add_argument("--results", type=str, default="results", help="folder of result rows")
     parser.add_argument("--runs", type=str, default="runs/reproduce", help="folder of the runs")
+    parser.add_argument("--show", action="store_true", help="print the rows there are, run nothing")
     parser.add_argument("--plan", action="store_true", help="print cells and minutes, and stop")
     parser.add_argument(
-        "--gflops", type=float, default=50.0, help="speed that a plan assumes, in GFLOP/s"
+        "--gflops",
+        type=float,
+        default=50.0,
+        help="speed that a plan assumes, in GFLOP/s; a GPU makes thousands",
     )
     return parser
 
@@ -77,6 +81,12 @@ def run(args: Namespace) -> None:
     if args.plan:
         plan(args, jobs, left)
         return
+    if args.show:
+        left = []
+    elif left:
+        sys.stderr.write(
+            f"{len(left)} of {len(jobs)} runs have no row of today's data and config.\n"
+        )
     with Bar(args.id) as bar:
         for done, row in enumerate(_running(left, results, args), start=1):
             note = f"{row.config} seed {row.seed}: {100 * row.accuracy:.2f} %"
@@ -121,7 +131,7 @@ def plan(args: Namespace, jobs: list[Job], left: list[Job]) -> None:
     shown = Table("config", "runs", "left", "minutes each", "PFLOP each")
     for row in rows:
         shown.add_row(
-            row["config"],
+            row["config"].rpartition("/")[2],
             str(row["runs"]),
             str(row["left"]),
             f"{row['minutes']:,.1f}",
@@ -129,9 +139,11 @@ def plan(args: Namespace, jobs: list[Job], left: list[Job]) -> None:
         )
     console = Console(highlight=False)
     console.print(shown)
+    pflop = sum(row["pflop"] * row["left"] for row in rows)
     console.print(
-        f"{len(left)} of {len(jobs)} runs are left: about {total:,.0f} minutes with {args.jobs} at "
-        f"once, if one makes {args.gflops:g} GFLOP/s. An estimate, from multiply-adds."
+        f"{len(left)} of {len(jobs)} runs are left: {pflop:.3g} PFLOP, about {total / 60:,.1f} "
+        f"hours with {args.jobs} at once if each makes {args.gflops:g} GFLOP/s (--gflops). "
+        "An estimate, from multiply-adds and 1.5 ms a step besides."
     )
 
 
@@ -147,7 +159,6 @@ def show(args: Namespace, lines: list[Line]) -> None:
                 "reported_ci95": line.entry.interval,
                 "ours": line.ours,
                 "ci95": line.half,
-                "t95": line.t_half,
                 "difference": line.difference,
                 "seeds": [row.seed for row in line.rows],
             }
@@ -175,5 +186,5 @@ def show(args: Namespace, lines: list[Line]) -> None:
             f"Ours: {args.scale} scale ({scale.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
             f"items {one.item}, {one.steps:,} steps, {one.episodes:,} test episodes of "
             f"{one.n_query} queries a "
-            f"class, ± 1.96 s/√n over runs. Reported: 84x84, all of miniImageNet."
+            f"class, ± Student's t over runs. Reported: 84x84, all of miniImageNet."
         )

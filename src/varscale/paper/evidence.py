@@ -31,7 +31,9 @@ class Estimate:
     unit: str = "points"
 
     def __str__(self) -> str:
-        return f"{self.what} {self.mean:+.2f} ± {self.half:.2f} {self.unit}".rstrip()
+        digits = 0 if self.unit == "steps" else 2
+        value = f"{self.mean:+.{digits}f} ± {self.half:.{digits}f} {self.unit}".rstrip()
+        return f"{self.what} {value} ({self.runs} seed{'s' * (self.runs > 1)})"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Fact:
     runs: int = 0
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.text} ({self.runs} run{'s' * (self.runs > 1)})" if self.runs else self.text
 
 
 class Evidence:
@@ -61,6 +63,7 @@ class Evidence:
 
     def __init__(self, results: Results, scale: str, dataset: str | None = None) -> None:
         self.results = results
+        self.absent: dict[str, None] = {}  # what was asked for and is not there, in order
         self.rows: dict[str, dict[int, Row]] = {}
         for row in results.rows(scale):
             if dataset in (None, row.dataset):
@@ -69,11 +72,15 @@ class Evidence:
 
     def runs(self, config: str) -> list[Row]:
         """The runs of a config, by seed."""
+        self._ask(config)
         return [row for _, row in sorted(self.rows.get(config, {}).items())]
 
     def arrays(self, config: str) -> list[Arrays]:
         """Their arrays."""
         return [self.results.arrays(row) for row in self.runs(config)]
+
+    def _ask(self, *configs: str) -> None:
+        self.absent |= {config: None for config in configs if not self.rows.get(config)}
 
     def choose(self, name: str, candidates: list[str]) -> None:
         """Enter the runs of the candidate that is best in validation; all must be there."""
@@ -81,6 +88,7 @@ class Evidence:
 
     def pairs(self, config: str, other: str) -> list[tuple[Row, Row]]:
         """The runs of two configs with the same seed."""
+        self._ask(config, other)
         ours, theirs = self.rows.get(config, {}), self.rows.get(other, {})
         return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 

@@ -22,8 +22,8 @@ def _said(rows: list[Row]) -> str:
     one, minutes = rows[0], sum(row.minutes for row in rows) / len(rows)
     seeds = "1 seed" if len(rows) == 1 else f"{len(rows)} seeds"
     return (
-        f"{OURS}{one.scale} scale, {one.dataset}, {one.steps:,} steps, {seeds}: "
-        f"{written(*accuracy_over(rows))} %, {minutes:.1f} minutes a run."
+        f"{OURS}varscale reproduce --scale {one.scale}, {one.dataset}, {one.steps:,} steps, "
+        f"{seeds}: {written(*accuracy_over(rows))} %, {minutes:.1f} minutes a run."
     )
 
 

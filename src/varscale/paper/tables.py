@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from varscale.metrics import interval, t_interval
+from varscale.metrics import t_interval
 from varscale.paper.cells import Entry
 from varscale.paper.results import Row, chosen
 from varscale.paper.scale import SCALES
@@ -32,13 +32,8 @@ class Line:
 
     @property
     def half(self) -> float | None:
-        """Half-width over runs, as published: 1.96 s / sqrt(n); `None` for fewer than two."""
+        """Half-width over runs by Student's t; `None` for fewer than two."""
         return accuracy_over(self.rows)[1]
-
-    @property
-    def t_half(self) -> float | None:
-        """Half-width over runs by Student's t."""
-        return 100 * t_interval([r.accuracy for r in self.rows])[1] if len(self.rows) > 1 else None
 
     @property
     def difference(self) -> float | None:
@@ -54,10 +49,13 @@ class Line:
 
 def accuracy_over(rows: list[Row]) -> tuple[float | None, float | None]:
     """Mean accuracy of runs in per cent, and its half-width: none for fewer than two."""
-    values = [100 * row.accuracy for row in rows]
+    return _over([100 * row.accuracy for row in rows])
+
+
+def _over(values: list[float]) -> tuple[float | None, float | None]:
     if len(values) < 2:
         return (values[0] if values else None), None
-    return interval(values)
+    return t_interval(values)
 
 
 def written(mean: float | None, half: float | None) -> str:
@@ -76,3 +74,36 @@ def table(entries: list[Entry], rows: list[Row]) -> list[Line]:
         Line(entry, list(chosen([by_config.get(name, {}) for name in entry.configs]).values()))
         for entry in entries
     ]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a line gains over the first of its column, in points.
+
+    Attributes:
+        reported: By the published figures.
+        ours: By our runs, paired by seed.
+        half: Its half-width by Student's t.
+    """
+
+    reported: float | None
+    ours: float | None
+    half: float | None
+
+
+def gains(lines: list[Line]) -> list[Gain]:
+    """What each line gains over the first of its column."""
+    first: dict[str, Line] = {}
+    found = []
+    for line in lines:
+        base = first.setdefault(line.entry.column, line)
+        if base is line:
+            found.append(Gain(None, None, None))
+            continue
+        reported = None
+        if line.entry.accuracy is not None and base.entry.accuracy is not None:
+            reported = line.entry.accuracy - base.entry.accuracy
+        before = {row.seed: row.accuracy for row in base.rows}
+        pairs = [100 * (r.accuracy - before[r.seed]) for r in line.rows if r.seed in before]
+        found.append(Gain(reported, *_over(pairs)))
+    return found

@@ -87,8 +87,15 @@ def judged(everything: Everything) -> list[Verdict]:
     verdicts = []
     for id in sorted(CLAIMS, key=lambda id: int(id[1:])):
         statement, caveat, judge = CLAIMS[id]
+        places = [everything.small, *everything.frozen.values()]
+        for place in places:
+            place.absent.clear()
         answer, evidence = judge(everything)
         runs = max((e.runs for e in evidence if e is not None), default=0)
         figures = [str(e) for e in evidence if e is not None]
+        absent = list(dict.fromkeys(name for place in places for name in place.absent))
+        if absent:
+            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+            figures.append(f"not run: {', '.join(absent[:3])}{more}")
         verdicts.append(Verdict(id, statement, answer, figures, runs, caveat))
     return verdicts
