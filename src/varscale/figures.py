@@ -13,6 +13,11 @@ COLOURS = ("#5b6770", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Told apart by everybody, and in print (after Okabe and Ito)."""
 
 
+def literal(name: str) -> str:
+    """A name as matplotlib shows it, dollar signs and all: they are no mathematics."""
+    return name.replace("$", r"\$")
+
+
 def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: str) -> None:
     """Learning curves, scale and reliability of some runs side by side, as a PNG.
 

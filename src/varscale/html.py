@@ -97,7 +97,6 @@ def drawing(draw: Callable[[Any], object], *, width: float = 9.0, height: float 
     colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings: Any = dict.fromkeys(colours, GREY)
     settings |= {"axes.facecolor": "none", "legend.framealpha": 0.0, "svg.hashsalt": "varscale"}
-    settings["text.parse_math"] = False  # names may have a dollar sign
     with mpl.rc_context(settings):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         if draw(figure) is False:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from varscale.evaluation import Evaluation
-from varscale.figures import COLOURS, learning_curve, reliability_curve, scale_path
+from varscale.figures import COLOURS, learning_curve, literal, reliability_curve, scale_path
 from varscale.html import drawing, paragraph, picture, table
 from varscale.logbook import read_metrics
 from varscale.run import Run
@@ -88,8 +88,8 @@ def _curves(scored: Scored) -> str:
         curves, scale = figure.subplots(1, 2)
         for (name, (run, _)), colour in zip(scored.items(), COLOURS * 9, strict=False):
             rows = read_metrics(run.path)
-            learning_curve(curves, rows, name, colour)
-            scale_path(scale, rows, name, colour)
+            learning_curve(curves, rows, literal(name), colour)
+            scale_path(scale, rows, literal(name), colour)
         curves.set(xlabel="step", ylabel="validation accuracy %")
         scale.set(xlabel="step", ylabel="scale", yscale="log")
         curves.legend(fontsize=8)
@@ -106,7 +106,7 @@ def _reliability(scored: Scored) -> str:
         axes = figure.subplots(1, 1)
         axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
         for (name, (_, scores)), colour in zip(scored.items(), COLOURS * 9, strict=False):
-            reliability_curve(axes, scores, name, colour)
+            reliability_curve(axes, scores, literal(name), colour)
         axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         axes.legend(fontsize=8)
 
@@ -122,10 +122,10 @@ def _confusion(name: str, scores: Evaluation) -> str:
         axes = figure.subplots(1, 1)
         shown = axes.imshow(100 * rate.numpy(), cmap="viridis", vmin=0, vmax=100)
         if len(scores.class_names) <= 30:
-            ticks = range(len(scores.class_names))
-            axes.set_xticks(ticks, scores.class_names, rotation=90, fontsize=6)
-            axes.set_yticks(ticks, scores.class_names, fontsize=6)
-        axes.set(xlabel="taken for", ylabel="class", title=name)
+            names = [literal(name) for name in scores.class_names]
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+            axes.set_yticks(range(len(names)), names, fontsize=6)
+        axes.set(xlabel="taken for", ylabel="class", title=literal(name))
         figure.colorbar(shown, ax=axes, label="% of the class's queries")
 
     return drawing(draw, width=6, height=5)

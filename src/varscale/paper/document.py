@@ -91,12 +91,12 @@ def sections(folder: Path) -> list[tuple[str, str]]:
     for name, (lines, note) in tables(Results(folder)).items():
         body = table(HEAD, cells_of(lines), numbers=range(2, len(HEAD)))
         parts.append((name, body + paragraph(note, "note")))
-    places = {"small scale": everything.small}
-    places |= {f"frozen, {name}": evidence for name, evidence in everything.frozen.items()}
-    for title, draw in FIGURES.values():
+    places = {"Small scale, miniimagenet32": everything.small}
+    places |= {f"Frozen, {name}": evidence for name, evidence in everything.frozen.items()}
+    for title, shown, draw in FIGURES.values():
         drawn = {where: drawing(draw(evidence)) for where, evidence in places.items()}
         body = "".join(
-            svg + paragraph(f"Results: {where}.", "note") for where, svg in drawn.items() if svg
+            svg + paragraph(f"{where}. {shown}", "note") for where, svg in drawn.items() if svg
         )
         if body:
             parts.append((title, body))

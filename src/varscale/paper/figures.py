@@ -10,15 +10,16 @@ from varscale.paper.evidence import Evidence
 from varscale.paper.results import Arrays
 
 Draw = Callable[[Any, Evidence], bool]
-FIGURES: dict[str, tuple[str, Callable[[Evidence], Callable[[Any], bool]]]] = {}
-"""Title and drawing of each; a drawing says whether there was anything to draw."""
+FIGURES: dict[str, tuple[str, str, Callable[[Evidence], Callable[[Any], bool]]]] = {}
+"""Title, caption and drawing of each; a drawing says whether there was anything to draw."""
 
 
 def figure(id: str, title: str) -> Callable[[Draw], Draw]:
-    """Enter a figure under its name."""
+    """Enter a figure under its name; what its function says of itself is the caption."""
 
     def enter(draw: Draw) -> Draw:
-        FIGURES[id] = title, lambda evidence: lambda canvas: draw(canvas, evidence)
+        caption = draw.__doc__ or ""
+        FIGURES[id] = title, caption, lambda evidence: lambda canvas: draw(canvas, evidence)
         return draw
 
     return enter
@@ -41,7 +42,7 @@ def learning_curves(canvas: Any, evidence: Evidence) -> bool:
 
 @figure("fig3", "The scale of SVS over training: by start (left), by rate (right)")
 def scale_paths(canvas: Any, evidence: Evidence) -> bool:
-    """Mean of the scale over training, on frozen embeddings."""
+    """Mean of the scale over training, on frozen embeddings; logarithmic."""
     by_start, by_rate = canvas.subplots(1, 2)
     drawn = False
     for init, colour in zip((1, 10, 100, 1000), COLOURS, strict=False):
@@ -78,12 +79,12 @@ def scale_density(canvas: Any, evidence: Evidence) -> bool:
 
 @figure("appC", "Scales that D-AVS generates: two tasks (left), principal components (right)")
 def generated_scales(canvas: Any, evidence: Evidence) -> bool:
-    """Entries of two test tasks against each other, and how much each component explains."""
+    """Entries of two test tasks; what each component of 50 tasks explains; a colour is a seed."""
     pairs, components = canvas.subplots(1, 2)
     runs = evidence.arrays("davs_cosine_5w5s") or evidence.arrays("davs_euclidean_5w5s")
     for run, colour in zip(runs, COLOURS, strict=False):
         first, second = run["task_loc"][:2]
-        pairs.loglog(first, second, ".", color=colour, markersize=3)
+        pairs.plot(first, second, ".", color=colour, markersize=3)
         logs = np.log(run["task_loc"].clip(1e-6))
         power = np.linalg.svd(logs - logs.mean(0), compute_uv=False) ** 2
         share = 100 * power[:10] / power.sum()
@@ -95,7 +96,7 @@ def generated_scales(canvas: Any, evidence: Evidence) -> bool:
 
 @figure("reliability", "Reliability on test tasks, cosine, 5-way 1-shot")
 def reliability(canvas: Any, evidence: Evidence) -> bool:
-    """Accuracy against confidence; seeds pooled."""
+    """Accuracy against confidence, seeds pooled; the dotted line is perfect calibration."""
     axes = canvas.subplots(1, 1)
     axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
     drawn = False

@@ -92,12 +92,12 @@ class Gain:
 
 
 def gains(lines: list[Line]) -> list[Gain]:
-    """What each line gains over the first of its column."""
+    """What each line gains over the first of its column; nothing on frozen embeddings."""
     first: dict[str, Line] = {}
     found = []
     for line in lines:
         base = first.setdefault(line.entry.column, line)
-        if base is line:
+        if base is line or any(row.scale == "frozen" for row in line.rows):
             found.append(Gain(None, None, None))
             continue
         reported = None
