@@ -55,6 +55,7 @@ def scale_paths(canvas: Any, evidence: Evidence) -> bool:
         drawn |= bool(runs)
     for axes in (by_start, by_rate):
         axes.set(xlabel="task", ylabel="mean of the scale", yscale="log")
+        axes.locator_params(axis="x", nbins=5)
         _legend(axes)
     return drawn
 
