@@ -35,7 +35,7 @@ def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: s
         rows = read_metrics(path)
         learning_curve(curves, rows, name, colour)
         scale_path(scale, rows, name, colour)
-        reliability_curve(reliability, scores, name, colour)
+        reliability_curve(reliability, scores.bins.numpy(), name, colour)
     reliability.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
     curves.set(xlabel="step", ylabel="validation accuracy %", title="Learning")
     scale.set(xlabel="step", ylabel="scale", yscale="log", title="Scale: mean, and its range")
@@ -68,9 +68,9 @@ def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) ->
     axes.fill_between(steps, low.clip(min=0.1), high, color=colour, alpha=0.15, linewidth=0)
 
 
-def reliability_curve(axes: Any, scores: Evaluation, name: str, colour: str) -> None:
+def reliability_curve(axes: Any, bins: np.ndarray, name: str, colour: str) -> None:
     """Accuracy against confidence, in the bins of the calibration error."""
-    count, confidence, hits = scores.bins.numpy()
+    count, confidence, hits = bins
     seen = count >= 20  # a bin of a few predictions says nothing
     axes.plot(
         confidence[seen] / count[seen], hits[seen] / count[seen], "o-", color=colour,

@@ -106,7 +106,7 @@ def _reliability(scored: Scored) -> str:
         axes = figure.subplots(1, 1)
         axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
         for (name, (_, scores)), colour in zip(scored.items(), COLOURS * 9, strict=False):
-            reliability_curve(axes, scores, literal(name), colour)
+            reliability_curve(axes, scores.bins.numpy(), literal(name), colour)
         axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         axes.legend(fontsize=8)
 

@@ -46,8 +46,7 @@ def run(args: Namespace) -> None:
 
 def _text(verdict: Verdict, *, why: bool) -> str:
     line = f"{verdict.id:4}{verdict.answer:11}{verdict.statement}"
-    figures = verdict.figures or ["no runs yet"]
     if not why:
-        return f"{line}: {'; '.join(figures)}"
-    details = [*figures, *([verdict.caveat] if verdict.caveat else [])]
+        return f"{line}: {'; '.join(verdict.figures)}"
+    details = [*verdict.figures, *([verdict.caveat] if verdict.caveat else [])]
     return "\n".join([line, *(" " * 15 + text for text in details)])

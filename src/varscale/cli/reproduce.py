@@ -77,13 +77,11 @@ def run(args: Namespace) -> None:
         for seed in range(seeds)
     ]
     results = Results(Path(args.results))
-    left = missing(jobs, results)
+    left = [] if args.show else missing(jobs, results)
     if args.plan:
         plan(args, jobs, left)
         return
-    if args.show:
-        left = []
-    elif left:
+    if left:
         sys.stderr.write(
             f"{len(left)} of {len(jobs)} runs have no row of today's data and config.\n"
         )
@@ -158,7 +156,7 @@ def show(args: Namespace, lines: list[Line]) -> None:
                 "reported": line.entry.accuracy,
                 "reported_ci95": line.entry.interval,
                 "ours": line.ours,
-                "ci95": line.half,
+                "t95": line.half,
                 "difference": line.difference,
                 "seeds": [row.seed for row in line.rows],
             }

@@ -129,10 +129,10 @@ def below(bound: float, *estimates: Estimate | None) -> Answer:
 
 def within(margin: float, *estimates: Estimate | None) -> Answer:
     """Whether all are 0, give or take a margin."""
-    return everything(above(-margin, *estimates), below(margin, *estimates))
+    return all_hold(above(-margin, *estimates), below(margin, *estimates))
 
 
-def everything(*answers: Answer) -> Answer:
+def all_hold(*answers: Answer) -> Answer:
     """Whether all hold."""
     if "fails" in answers:
         return "fails"
@@ -145,3 +145,10 @@ def difference(what: str, a: Estimate | None, b: Estimate | None) -> Estimate | 
         return None
     half = float(np.hypot(a.half, b.half))
     return Estimate(what, a.mean - b.mean, half, min(a.runs, b.runs), a.unit)
+
+
+def component_shares(scales: np.ndarray) -> np.ndarray:
+    """Share of each principal component in how tasks (rows) differ in their log scales."""
+    logs = np.log(scales.clip(1e-6))
+    power = np.linalg.svd(logs - logs.mean(0), compute_uv=False) ** 2
+    return np.asarray(power / power.sum())

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from varscale.figures import COLOURS
-from varscale.paper.evidence import Evidence
+from varscale.figures import COLOURS, reliability_curve
+from varscale.paper.evidence import Evidence, component_shares
 from varscale.paper.results import Arrays
 
 Draw = Callable[[Any, Evidence], bool]
@@ -86,9 +86,7 @@ def generated_scales(canvas: Any, evidence: Evidence) -> bool:
     for run, colour in zip(runs, COLOURS, strict=False):
         first, second = run["task_loc"][:2]
         pairs.plot(first, second, ".", color=colour, markersize=3)
-        logs = np.log(run["task_loc"].clip(1e-6))
-        power = np.linalg.svd(logs - logs.mean(0), compute_uv=False) ** 2
-        share = 100 * power[:10] / power.sum()
+        share = 100 * component_shares(run["task_loc"])[:10]
         components.plot(np.arange(1, len(share) + 1), share, "o-", color=colour, markersize=3)
     pairs.set(xlabel="scales of test task 1", ylabel="scales of test task 2")
     components.set(xlabel="component of log scales over tasks", ylabel="share of variance %")
@@ -103,15 +101,9 @@ def reliability(canvas: Any, evidence: Evidence) -> bool:
     drawn = False
     for name, colour in zip(("pn", "fixed10", "svs", "dsvs", "davs"), COLOURS, strict=False):
         runs = evidence.arrays(f"{name}_cosine_5w1s")
-        if not runs:
-            continue
-        count, confidence, hits = np.sum([run["bins"] for run in runs], axis=0)
-        seen = count >= 20
-        axes.plot(
-            confidence[seen] / count[seen], hits[seen] / count[seen], "o-", color=colour,
-            markersize=3, label=name,
-        )  # fmt: skip
-        drawn = True
+        if runs:
+            reliability_curve(axes, np.sum([run["bins"] for run in runs], axis=0), name, colour)
+            drawn = True
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     _legend(axes)
     return drawn

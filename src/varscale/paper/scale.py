@@ -74,7 +74,7 @@ def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> 
 
     Args:
         config: The cell as the paper has it.
-        name: `small` or `paper`.
+        name: Of `SCALES`.
         dataset: Train on this instead.
     """
     scale = SCALES[name]

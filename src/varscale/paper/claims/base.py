@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from varscale.paper.cells import entries
 from varscale.paper.evidence import Answer, Estimate, Evidence, Fact
 from varscale.paper.results import Results
 
@@ -50,9 +51,9 @@ class Everything:
         results, bench = Results(folder), folder / "bench.json"
         datasets = sorted({row.dataset for row in results.rows("frozen")})
         small = Evidence(results, "small", "miniimagenet32")
-        for shot in (1, 5):  # what a grid search finds
-            grid = [f"fixed{a}_cosine_5w{shot}s" for a in (3, 10, 30, 100)]
-            small.choose(f"grid_cosine_5w{shot}s", [f"pn_cosine_5w{shot}s", *grid])
+        for entry in entries("baselines", row="fixed scale, chosen in validation"):
+            names = [config.rpartition("/")[2] for config in entry.configs]
+            small.choose(f"grid_cosine_5w{entry.column[0]}s", names)
         return cls(
             small,
             {name: Evidence(results, "frozen", name) for name in datasets},
@@ -97,5 +98,5 @@ def judged(everything: Everything) -> list[Verdict]:
         if absent:
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             figures.append(f"not run: {', '.join(absent[:3])}{more}")
-        verdicts.append(Verdict(id, statement, answer, figures, runs, caveat))
+        verdicts.append(Verdict(id, statement, answer, figures or ["no runs yet"], runs, caveat))
     return verdicts

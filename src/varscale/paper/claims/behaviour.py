@@ -5,7 +5,16 @@ import numpy as np
 from varscale.metrics import t_interval
 from varscale.paper.checks import argmax_under_scales, gradient_under_a_stretch
 from varscale.paper.claims.base import Everything, Judgement, claim
-from varscale.paper.evidence import Answer, Estimate, Evidence, Fact, above, below, everything
+from varscale.paper.evidence import (
+    Answer,
+    Estimate,
+    Evidence,
+    Fact,
+    above,
+    all_hold,
+    below,
+    component_shares,
+)
 
 INITS = (1, 10, 100, 1000)
 
@@ -54,7 +63,7 @@ def _meet(e: Everything, names: list[str]) -> Judgement:
         count = min(map(len, runs))
         facts.append(Fact(f"{dataset}: {shown} (range {100 * spread:.1f} %)", count))
         answers.append(_answer(spread < 0.05))
-    return (everything(*answers) if answers else "undecided"), [*facts]
+    return (all_hold(*answers) if answers else "undecided"), [*facts]
 
 
 def _answer(true: bool) -> Answer:
@@ -118,7 +127,7 @@ def _(e: Everything) -> Judgement:
         )
         facts.append(Fact(text, len(evidence.runs(grid_name(1, 1)))))
         answers.append(_answer(large < NLL_MARGIN < small))
-    return (everything(*answers) if answers else "undecided"), [*facts]
+    return (all_hold(*answers) if answers else "undecided"), [*facts]
 
 
 @claim(
@@ -150,7 +159,7 @@ def _(e: Everything) -> Judgement:
             svs, together = np.array(rows["SVS"]), np.array(rows["together"])
             better = (svs < together + NLL_MARGIN).all() and (svs < together - NLL_MARGIN).any()
             answers.append(_answer(bool(better and np.ptp(svs) < np.ptp(together) - NLL_MARGIN)))
-    return (everything(*answers) if answers else "undecided"), [*facts]
+    return (all_hold(*answers) if answers else "undecided"), [*facts]
 
 
 @claim(
@@ -182,7 +191,7 @@ def _(e: Everything) -> Judgement:
             late.append(100 * float(abs(width[-1] - width[-(len(width) // 4)]) / width[-1]))
         ranges.append(_over_runs(f"{shot}-shot, 5 % to 95 % range over the median", spread, "%"))
         changes.append(_over_runs(f"{shot}-shot, its change in the last quarter", late, "%"))
-    return everything(above(1, *ranges), below(10, *changes)), [*ranges, *changes]
+    return all_hold(above(1, *ranges), below(10, *changes)), [*ranges, *changes]
 
 
 @claim(
@@ -194,13 +203,11 @@ def _(e: Everything) -> Judgement:
 def _(e: Everything) -> Judgement:
     variation, first = [], []
     for arrays in e.small.arrays("davs_cosine_5w5s"):
-        logs = np.log(arrays["task_loc"].clip(1e-6))
-        power = np.linalg.svd(logs - logs.mean(0), compute_uv=False) ** 2
-        variation.append(float(logs.std(0).mean()))
-        first.append(100 * float(power[0] / power.sum()))
+        variation.append(float(np.log(arrays["task_loc"].clip(1e-6)).std(0).mean()))
+        first.append(100 * float(component_shares(arrays["task_loc"])[0]))
     varies = _over_runs("standard deviation of log scales over tasks", variation, "")
     share = _over_runs("share of the first principal component", first, "%")
-    return everything(above(0.01, varies), below(90, share)), [varies, share]
+    return all_hold(above(0.01, varies), below(90, share)), [varies, share]
 
 
 @claim(
