@@ -71,7 +71,7 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 def _squares_fit(norm: Tensor) -> bool:
     """Whether the squares under these norms were far from overflow and underflow."""
-    if norm.numel() == 0:
+    if torch.compiler.is_exporting() or norm.numel() == 0:  # a graph takes one way
         return True
     if norm.dtype == torch.float64 or norm.device.type != "cpu":  # asking would wait for the device
         return norm.dtype == torch.float64
@@ -239,8 +239,8 @@ def log_softmax(logits: Float[Tensor, "*batch way"]) -> Float[Tensor, "*batch wa
 def gaussian_kl(
     loc: Float[Tensor, "*dims"],
     scale: Float[Tensor, "*#dims"],
-    prior_loc: float,
-    prior_scale: float,
+    prior_loc: Float[Tensor, ""] | float,
+    prior_scale: Float[Tensor, ""] | float,
 ) -> Float[Tensor, "*dims"]:
     r"""$\operatorname{KL}(\mathcal N(\mu, \sigma^2) \,\|\, \mathcal N(\mu_0, \sigma_0^2))$ (M11).
 
@@ -253,7 +253,8 @@ def gaussian_kl(
     """
     loc, scale = promote(loc, scale)
     variance = (scale.square() + (loc - prior_loc).square()) / (2 * prior_scale**2)
-    return math.log(prior_scale) - scale.log() + variance - 0.5
+    log = prior_scale.log() if isinstance(prior_scale, Tensor) else math.log(prior_scale)
+    return log - scale.log() + variance - 0.5
 
 
 def auxiliary_weight(

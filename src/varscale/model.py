@@ -5,7 +5,6 @@ from functools import partial
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.distributions import Normal
 from torch.optim import Optimizer
 
 from varscale.episode import Episode
@@ -14,7 +13,7 @@ from varscale.hosts import Host
 from varscale.objective import Loss, Objective
 from varscale.optimization import decaying, weights_optimizer
 from varscale.random import Ahead, normal
-from varscale.scalers import Scaler
+from varscale.scalers import Posterior, Scaler
 
 
 class ScaledModel(nn.Module):
@@ -64,7 +63,7 @@ class ScaledModel(nn.Module):
         q = self.posterior(support, query)
         noise = self._noise(seed, index, episode.n_tasks, self.scaler.size)
         logits_at = partial(
-            self.host.logits, support, episode.support_labels, query, n_way=episode.n_way
+            self.logits, support, episode.support_labels, query, n_way=episode.n_way
         )
         numbers = torch.arange(index, index + episode.n_tasks)
         alpha = self.scaler.sample(q, noise)
@@ -115,14 +114,27 @@ class ScaledModel(nn.Module):
             alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
         else:
             alpha = q.mean.unsqueeze(0)  # (samples, task, size)
-        return log_predictive(self.host.logits(support, labels, query, alpha, n_way=n_way))
+        return log_predictive(self.logits(support, labels, query, alpha, n_way=n_way))
+
+    def logits(
+        self,
+        support: Float[Tensor, "task support dim"],
+        labels: Integer[Tensor, "task support"],
+        query: Float[Tensor, "task query dim"],
+        alpha: Float[Tensor, "*#batch #dim"] | float,
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "*batch query way"]:
+        """The host's class scores at a scale, which grows with the shots if the scaler says so."""
+        logits = self.host.logits(support, labels, query, alpha, n_way=n_way)
+        return self.scaler.at_shots(logits, labels)
 
     def posterior(
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
-    ) -> Normal:
+    ) -> Posterior:
         """q(alpha | task) of embedded tasks."""
         seen = query if self.transductive else None
-        q: Normal = self.scaler(task_prototype(support, seen))
+        q: Posterior = self.scaler(task_prototype(support, seen))
         return q
 
     @property
@@ -151,11 +163,9 @@ class ScaledModel(nn.Module):
             momentum: Of `sgd`.
             weight_decay: Of the host's convolutions and matrices; all else has none.
         """
-        groups = decaying(self.host.parameters(), weight_decay)
-        if not self.scaler.steps_itself:
-            groups.append(self.scaler.param_group())
+        groups = [*decaying(self.host.parameters(), weight_decay), *self.scaler.param_groups()]
         weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
         optimizers = [] if weights is None else [weights]
-        if self.scaler.steps_itself and any(True for _ in self.scaler.parameters()):
+        if self.scaler.steps_itself and self.scaler.posterior_parameters():
             optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
         return optimizers

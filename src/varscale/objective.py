@@ -8,11 +8,10 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
-from torch.distributions import Normal
 
 from varscale.functional import auxiliary_weight, query_nll
 from varscale.registry import unknown
-from varscale.scalers import Scaler
+from varscale.scalers import Posterior, Scaler
 
 Likelihood = Literal["sum", "mean"]
 """How a task's queries are weighed against its KL.
@@ -44,7 +43,7 @@ class Loss:
     penalty: Float[Tensor, ""]
     logits: Float[Tensor, "task query way"]
     alpha: Float[Tensor, "task size"]
-    q: Normal
+    q: Posterior
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Objective:
         logits_at: Callable[[Tensor | float], Tensor],
         labels: Integer[Tensor, "task query"],
         scaler: Scaler,
-        q: Normal,
+        q: Posterior,
         alpha: Float[Tensor, "task size"],
         index: Integer[Tensor, " task"],
         host_penalty: Float[Tensor, ""],

@@ -59,14 +59,16 @@ class TaskLoss(nn.Module):
         episode = Episode.trusted(**tensors, n_way=n_way)
         loss = self.model.loss(episode, index=index, seed=self.seed)
         assert episode.query_labels is not None
-        lowest, highest = loss.q.loc.aminmax()
+        mean = loss.q.mean.detach()
+        lowest, highest = mean.aminmax()
         spread = {}
-        if loss.q.loc.shape[-1] > 1:
-            at = loss.q.loc.new_tensor(QUANTILES)
-            parts = loss.q.loc.detach().quantile(at, dim=-1).mean(-1)  # of each task, then the mean
+        if mean.shape[-1] > 1:
+            parts = mean.quantile(mean.new_tensor(QUANTILES), dim=-1).mean(-1)  # over tasks
             spread = {
                 f"scale_p{100 * q:02.0f}": value for q, value in zip(QUANTILES, parts, strict=True)
             }
+        offset = self.model.scaler.log_shot_offset
+        shots = {} if offset is None else {"shot_offset": offset.detach().exp()}
         return {
             "loss": loss.total,
             "nll": loss.nll.mean() / episode.query.shape[1],
@@ -74,9 +76,10 @@ class TaskLoss(nn.Module):
             "aux": loss.aux.mean() / episode.query.shape[1],
             "penalty": loss.penalty,
             "accuracy": (loss.logits.argmax(-1) == episode.query_labels).float().mean(),
-            "scale_mean": loss.q.loc.mean(),
-            "scale_spread": loss.q.scale.mean(),
+            "scale_mean": mean.mean(),
+            "scale_spread": loss.q.stddev.detach().mean(),
             "scale_min": lowest,
             "scale_max": highest,
             **spread,
+            **shots,
         }

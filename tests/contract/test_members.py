@@ -29,7 +29,7 @@ def build(host="pn", scaler="svs", backbone=None):
         backbone=backbone,
         backbone_options=backbone_options(backbone),
         scaler=scaler,
-        scaler_options={"scale": "generated", "hidden": 8} if "avs" in scaler else None,
+        scaler_options={"scale": "generated", "hidden": 8} if scaler in ("avs", "d-avs") else None,
     )
     for name, parameter in model.named_parameters():
         if name.endswith("post_multiplier"):  # it starts at 0, and then nothing before it learns
@@ -107,9 +107,10 @@ def test_scalers(name):
     assert q.mean.isfinite().all()
     assert (q.stddev >= 0).all()
     assert scaler.kl(q).shape == (2, 3)
-    assert (scaler.kl(q) >= 0).all()
+    assert (scaler.kl(q) >= -1e-4).all()
     noise = torch.zeros(7, 2, 3, scaler.size)
-    torch.testing.assert_close(scaler.sample(q, noise), q.mean.expand(7, 2, 3, -1))
+    median = q.icdf(torch.full_like(q.mean, 0.5))
+    torch.testing.assert_close(scaler.sample(q, noise), median.expand(7, 2, 3, -1))
     assert repr(scaler).startswith(type(scaler).__name__)
     for dtype in (torch.float16, torch.float64):
         assert scaler(task.to(dtype)).mean.isfinite().all()

@@ -43,27 +43,9 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
         seed: Seed of that.
     """
     arrays = _arrays(source)
-    items, labels = _pick(arrays, _FEATURES, source), _pick(arrays, _LABELS, source)
-    if items.ndim != 2 or not np.issubdtype(items.dtype, np.floating):
-        raise ValueError(
-            f"Expected features as floats of shape (item, dim) in {source}, got {items.dtype} of "
-            f"shape {items.shape}."
-        )
-    if labels.shape != items.shape[:1]:
-        raise ValueError(
-            f"Expected one label for each of {len(items)} features in {source}, got labels of "
-            f"shape {labels.shape}."
-        )
-    if not items.size:
-        raise ValueError(f"Expected features in {source}, got none: shape {items.shape}.")
-    with np.errstate(over="ignore"):
-        items = items.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
-    if len(bad):
-        raise ValueError(
-            f"Expected finite features in {source}, got NaN or infinity in {len(bad)} rows, the "
-            f"first being row {bad[0]}. Embed them again, or take them out."
-        )
+    items = _features(arrays, source)
+    labels = _pick(arrays, _LABELS, source)
+    _check_labels(labels, items, source)
     names, numbers = _named(labels, arrays.get("class_names"), source)
     given = arrays.get("class_split")
     if given is not None and split is None:
@@ -76,6 +58,64 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
     else:
         homes = list(seeded_split(names, split or "64/16/20", seed).values())
     return Embeddings(items, numbers, names, homes)
+
+
+def read_items(
+    source: Path, split: str | None = None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Read features, the names of their classes where the file has labels, and their row numbers.
+
+    Args:
+        source: As for `read_embeddings`; labels may be missing.
+        split: Only classes that the file's `class_split` says are `train`, `val` or `test`.
+    """
+    arrays = _arrays(source, labelled=False)
+    items = _features(arrays, source)
+    rows = np.arange(len(items))
+    labels = next((arrays[name] for name in _LABELS if name in arrays), None)
+    if labels is None:
+        if split is not None:
+            raise ValueError(f"Expected labels in {source} to choose {split} classes by, got none.")
+        return items, None, rows
+    _check_labels(labels, items, source)
+    names, numbers = _named(labels, arrays.get("class_names"), source)
+    if split is not None:
+        homes = arrays.get("class_split")
+        if homes is None or len(homes) != len(names):
+            raise ValueError(f"Expected a class_split for {len(names)} classes in {source}.")
+        rows = np.flatnonzero(np.array(_strings(homes, "class_split", source))[numbers] == split)
+        if not len(rows):
+            raise ValueError(f"{source} has no {split} classes.")
+    return items[rows], np.array(names)[numbers[rows]], rows
+
+
+def _features(arrays: dict[str, np.ndarray], source: Path) -> np.ndarray:
+    """Features in float32, checked."""
+    items = _pick(arrays, _FEATURES, source)
+    if items.ndim != 2 or not np.issubdtype(items.dtype, np.floating):
+        raise ValueError(
+            f"Expected features as floats of shape (item, dim) in {source}, got {items.dtype} of "
+            f"shape {items.shape}."
+        )
+    if not items.size:
+        raise ValueError(f"Expected features in {source}, got none: shape {items.shape}.")
+    with np.errstate(over="ignore"):
+        items = items.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"Expected finite features in {source}, got NaN or infinity in {len(bad)} rows, the "
+            f"first being row {bad[0]}. Embed them again, or take them out."
+        )
+    return items
+
+
+def _check_labels(labels: np.ndarray, items: np.ndarray, source: Path) -> None:
+    if labels.shape != items.shape[:1]:
+        raise ValueError(
+            f"Expected one label for each of {len(items)} features in {source}, got labels of "
+            f"shape {labels.shape}."
+        )
 
 
 def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
@@ -106,7 +146,7 @@ def _strings(values: Any, what: str, source: Path) -> list[str]:
     return [v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
 
-def _arrays(source: Path) -> dict[str, np.ndarray]:
+def _arrays(source: Path, *, labelled: bool = True) -> dict[str, np.ndarray]:
     if not source.is_file():
         raise ValueError(f"Expected a file of embeddings at {source}, got none.")
     try:
@@ -115,11 +155,13 @@ def _arrays(source: Path) -> dict[str, np.ndarray]:
 
             return dict(load_file(source))
         if source.suffix == ".npy":
+            arrays = {"features": np.load(source, allow_pickle=False)}
             beside = source.with_name("labels.npy")
-            if not beside.is_file():
+            if beside.is_file():
+                arrays["labels"] = np.load(beside, allow_pickle=False)
+            elif labelled:
                 raise ValueError(f"expected its labels in {beside}")
-            features = np.load(source, allow_pickle=False)
-            return {"features": features, "labels": np.load(beside, allow_pickle=False)}
+            return arrays
         with np.load(source, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except Exception as error:

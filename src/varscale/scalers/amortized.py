@@ -56,6 +56,7 @@ class AmortizedScaler(Scaler):
         prior_loc: float = 100.0,
         prior_scale: PriorScale = None,
         kl_weight: KLWeight = 1.0,
+        shot_offset: float | None = None,
     ) -> None:
         super().__init__(
             size=dim if self.dimensional else 1,
@@ -64,6 +65,7 @@ class AmortizedScaler(Scaler):
             prior_loc=prior_loc,
             prior_scale=prior_spread(prior_scale, dim),
             kl_weight=kl_weight,
+            shot_offset=shot_offset,
         )
         if mean_link not in MEAN_LINKS:
             raise unknown("mean_link", mean_link, MEAN_LINKS)
@@ -117,6 +119,7 @@ class DAVS(AmortizedScaler):
         prior_scale: $\sigma_0$; M when not given. `"sqrt"` for $\sqrt M$ makes the prior felt.
         kl_weight: 1 is the exact bound, each task having an $\alpha$ of its own; 0 is the
             released code.
+        shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
         >>> DAVS(dim=8)(torch.zeros(2, 8)).mean.shape

@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.distributions import Normal
+from torch.distributions import LogNormal, Normal
 from torch.optim import SGD, Optimizer
 
 from varscale.functional import gaussian_kl
+from varscale.labels import class_counts
 from varscale.registry import Registry
+from varscale.shots import shot_factor, tempered
 
 SCALERS: "Registry[Scaler]" = Registry("scaler")
+
+Posterior = Normal | LogNormal
+"""q(alpha | task): normal as published, log-normal where alpha is to be positive."""
 
 KLWeight = float | Literal["elbo"]
 """Weight of one task's KL: a number, or `"elbo"` for the exact bound."""
@@ -45,12 +50,18 @@ class Scaler(nn.Module, ABC):
         kl_weight: Weight of the KL of one task against its query-summed likelihood. 0 means no
             prior; `"elbo"` is the exact bound: 1 / n_tasks for an $\alpha$ shared by all tasks,
             1 for an $\alpha$ of each task's own.
-        n_tasks: Training tasks; needed by `"elbo"` when $\alpha$ is shared.
+        n_tasks: Independent training tasks; needed by `"elbo"` when $\alpha$ is shared.
         dim: Embedding size it is made for; `None` when any will do.
+        shot_offset: Start of $b$ in the law $n / (n + b)$ by which the scale grows with a class's
+            number of supports (M23); `None` for a scale that knows nothing of shots. $b$ is
+            learned by the main optimiser, over tasks of mixed shots.
     """
 
     own_rate: ClassVar[bool] = True
     """Where `lr` is given, learn by plain SGD at it, not by the main optimiser."""
+
+    learned: ClassVar[bool] = True
+    """Whether anything about it is learned."""
 
     local: ClassVar[bool] = False
     """Every task has an alpha of its own, so a KL of its own."""
@@ -65,8 +76,9 @@ class Scaler(nn.Module, ABC):
         prior_loc: float = 1.0,
         prior_scale: float = 1.0,
         kl_weight: KLWeight = 0.0,
-        n_tasks: int | None = None,
+        n_tasks: float | None = None,
         dim: int | None = None,
+        shot_offset: float | None = None,
     ) -> None:
         super().__init__()
         if size < 1 or (dim is not None and dim < 1):
@@ -82,6 +94,16 @@ class Scaler(nn.Module, ABC):
         self.prior_loc = prior_loc
         self.prior_scale = prior_scale
         self.kl_weight = self._resolved_weight(kl_weight, n_tasks)
+        self.log_shot_offset: Tensor | None = None
+        if shot_offset is not None:
+            if not 0 < shot_offset < float("inf"):
+                raise ValueError(f"Expected shot_offset > 0, got {shot_offset!r}.")
+            value = torch.tensor(math.log(shot_offset))
+            if self.learned:
+                self.log_shot_offset = nn.Parameter(value)
+            else:
+                del self.log_shot_offset
+                self.register_buffer("log_shot_offset", value)
         if self.steps_itself:
             self._check_prior_step()
 
@@ -91,22 +113,40 @@ class Scaler(nn.Module, ABC):
         return self.own_rate and self.lr is not None
 
     @abstractmethod
-    def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
+    def forward(self, task: Float[Tensor, "*task dim"]) -> Posterior:
         """q(alpha | task), of batch shape (*task, size), from the tasks' prototypes (M3)."""
 
     def sample(
-        self, q: Normal, noise: Float[Tensor, "*draws size"]
+        self, q: Posterior, noise: Float[Tensor, "*draws size"]
     ) -> Float[Tensor, "*draws size"]:
-        r"""$\alpha = \mu + \sigma \odot \epsilon$ for given standard normal $\epsilon$ (M12)."""
-        return q.loc + q.scale * noise.to(q.loc)
+        r"""$\alpha$, or its logarithm, is $\mu + \sigma \odot \epsilon$ (M12)."""
+        value = q.loc + q.scale * noise.to(q.loc)
+        return value.exp() if isinstance(q, LogNormal) else value
 
-    def kl(self, q: Normal) -> Float[Tensor, "*task"]:
+    @property
+    def shot_offset(self) -> float | None:
+        """The $b$ of the shot law (M23); `None` when the scale knows nothing of shots."""
+        return None if self.log_shot_offset is None else self.log_shot_offset.exp().item()
+
+    def at_shots(
+        self,
+        logits: Float[Tensor, "*batch query way"],
+        labels: Integer[Tensor, "task support"],
+    ) -> Float[Tensor, "*batch query way"]:
+        """Class scores at the scale that each class's number of supports deserves (M23, M24)."""
+        if self.log_shot_offset is None:
+            return logits
+        count = class_counts(labels, logits.shape[-1])
+        factor = shot_factor(count.to(logits), self.log_shot_offset.exp())
+        return tempered(logits, factor.unsqueeze(-2))
+
+    def kl(self, q: Posterior) -> Float[Tensor, "*task"]:
         """KL from the prior, summed over dimensions (M11); zero when there is no prior."""
         if self.kl_weight == 0:
             return q.loc.new_zeros(q.batch_shape[:-1])
         return gaussian_kl(q.loc, q.scale, self.prior_loc, self.prior_scale).sum(-1)
 
-    def penalty(self, q: Normal) -> Float[Tensor, "*task"]:
+    def penalty(self, q: Posterior) -> Float[Tensor, "*task"]:
         """`kl_weight` times the KL: what to add to the query-summed likelihood of each task."""
         return self.kl_weight * self.kl(q)
 
@@ -124,7 +164,7 @@ class Scaler(nn.Module, ABC):
                 f"{type(self).__name__} has no optimiser of its own; use `follow`, or give its "
                 "parameters to the main optimiser."
             )
-        optimizer = SGD(self.parameters(), lr=self.lr * queries_per_task)
+        optimizer = SGD(self.posterior_parameters(), lr=self.lr * queries_per_task)
         optimizer.register_step_post_hook(lambda *_: self.project_())
         return optimizer
 
@@ -140,11 +180,10 @@ class Scaler(nn.Module, ABC):
             optimizer: Optimiser of the embedding.
             queries_per_task: Queries per task; the loss is taken to be a mean over them.
         """
-        parameters = list(self.parameters())
-        if not parameters:
-            return
-        own = self.optimizer(queries_per_task) if self.steps_itself else None
-        optimizer.add_param_group(self.param_group())
+        parameters = self.posterior_parameters()
+        own = self.optimizer(queries_per_task) if self.steps_itself and parameters else None
+        for group in self.param_groups(everything=True):
+            optimizer.add_param_group(group)
         if own is None:
             return
         kept: list[Tensor | None] = []
@@ -162,10 +201,23 @@ class Scaler(nn.Module, ABC):
         optimizer.register_step_pre_hook(hide)
         optimizer.register_step_post_hook(step)
 
-    def param_group(self) -> dict[str, Any]:
-        """Parameters as a group of the main optimiser, without weight decay."""
-        group: dict[str, Any] = {"params": list(self.parameters()), "weight_decay": 0.0}
-        return group if self.lr is None else {**group, "lr": self.lr}
+    def posterior_parameters(self) -> list[nn.Parameter]:
+        """All that q depends on; a rate of the scaler's own is the rate of these."""
+        return [p for p in self.parameters() if p is not self.log_shot_offset]
+
+    def param_groups(self, *, everything: bool = False) -> list[dict[str, Any]]:
+        """What the main optimiser learns, as groups without weight decay.
+
+        Args:
+            everything: Also what the scaler learns by steps of its own.
+        """
+        groups: list[dict[str, Any]] = []
+        if isinstance(self.log_shot_offset, nn.Parameter):
+            groups.append({"params": [self.log_shot_offset], "weight_decay": 0.0})
+        if (everything or not self.steps_itself) and (own := self.posterior_parameters()):
+            rate = {} if self.lr is None else {"lr": self.lr}
+            groups.append({"params": own, "weight_decay": 0.0, **rate})
+        return groups
 
     @torch.no_grad()
     def project_(self) -> None:
@@ -187,11 +239,11 @@ class Scaler(nn.Module, ABC):
                 f"diverge. Use lr < {limit:g}, a smaller kl_weight, or a larger prior_scale."
             )
 
-    def _resolved_weight(self, weight: float | str, n_tasks: int | None) -> float:
+    def _resolved_weight(self, weight: float | str, n_tasks: float | None) -> float:
         if weight == "elbo":
             if self.local:
                 return 1.0
-            if n_tasks is None or not n_tasks >= 1:
+            if n_tasks is None or not 0 < n_tasks < float("inf"):
                 raise ValueError(
                     f'kl_weight="elbo" needs the number of training tasks, got n_tasks={n_tasks}. '
                     "Give n_tasks, or a number as kl_weight."
@@ -208,6 +260,8 @@ class Scaler(nn.Module, ABC):
             yield f"kl_weight={self.kl_weight:g}"
         if self.lr is not None:
             yield f"lr={self.lr:g}"
+        if self.log_shot_offset is not None:
+            yield f"shot_offset={self.shot_offset:.3g}"
 
     def extra_repr(self) -> str:
         """Settings, for `repr`."""

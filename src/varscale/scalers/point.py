@@ -18,17 +18,21 @@ class Fixed(Scaler):
 
     Args:
         alpha: The scale $a$: a number, or one number per dimension.
+        shot_offset: $b$ of the shot law (M23), if the scale is to know of shots.
 
     Example:
         >>> Fixed(alpha=10.0)(torch.zeros(2, 64)).mean.tolist()
         [[10.0], [10.0]]
     """
 
+    learned = False
     loc: Tensor
 
-    def __init__(self, *, alpha: float | Sequence[float] = 1.0) -> None:
+    def __init__(
+        self, *, alpha: float | Sequence[float] = 1.0, shot_offset: float | None = None
+    ) -> None:
         loc = torch.tensor(alpha, dtype=torch.float32).reshape(-1)
-        super().__init__(size=len(loc))
+        super().__init__(size=len(loc), shot_offset=shot_offset)
         if not loc.isfinite().all():
             raise ValueError(f"Expected a finite alpha, got {alpha!r}.")
         self.register_buffer("loc", loc)
@@ -39,6 +43,8 @@ class Fixed(Scaler):
 
     def _settings(self) -> Iterator[str]:
         yield f"alpha={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
+        if self.shot_offset is not None:
+            yield f"shot_offset={self.shot_offset:.3g}"
 
 
 @SCALERS.register("together")
@@ -51,6 +57,7 @@ class Together(Scaler):
         init_loc: Start of $\mu$.
         size: Entries of the scale: 1, or the embedding size.
         lr: Its rate in the main optimiser; the rate of the other weights when not given.
+        shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
         >>> Together(init_loc=10.0)(torch.zeros(64)).mean
@@ -59,8 +66,15 @@ class Together(Scaler):
 
     own_rate = False
 
-    def __init__(self, *, init_loc: float = 100.0, size: int = 1, lr: float | None = None) -> None:
-        super().__init__(size=size, lr=lr)
+    def __init__(
+        self,
+        *,
+        init_loc: float = 100.0,
+        size: int = 1,
+        lr: float | None = None,
+        shot_offset: float | None = None,
+    ) -> None:
+        super().__init__(size=size, lr=lr, shot_offset=shot_offset)
         check_finite(init_loc=init_loc)
         self.loc = nn.Parameter(torch.full((self.size,), float(init_loc)))
 

@@ -1,0 +1,86 @@
+"""`varscale fit`: learn from embeddings, or images and a run, and store one file to deploy."""
+
+import json
+import sys
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from varscale.cli.parser import Parser, command
+from varscale.featurize import read
+from varscale.learned_scale import LearnedScale
+from varscale.scale_learner import ScalerName
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Fit a few-shot classifier to embeddings, or to images that a run embeds.",
+        "varscale fit embeddings.npz intents.safetensors",
+    )
+    parser.add_argument(
+        "source",
+        type=str,
+        help="npz, npy or safetensors file; with --run, a folder of class folders",
+    )
+    parser.add_argument("model", type=str, help="file to write")
+    parser.add_argument("--run", type=str | None, help="run directory that embeds images")
+    parser.add_argument("--split", type=str | None, help="only classes of this split of the file")
+    parser.add_argument(
+        "--scale", type=str | None, help="fitted classifier whose scale to use; or a number"
+    )
+    parser.add_argument("--scaler", type=ScalerName, default="svs", help="one scale or many")
+    parser.add_argument("--seed", type=int, default=0, help="seed")
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Fit, store, and say what was learned."""
+    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
+
+    model = Path(args.model)
+    if not model.parent.is_dir():
+        raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
+    items = read(Path(args.source), run=args.run and Path(args.run), split=args.split)
+    if items.classes is None:
+        raise ValueError(
+            f"Expected the classes of the items in {args.source}: an array of labels, or folders "
+            "named like the classes."
+        )
+    classifier = FewShotClassifier(
+        scale=_scale(args.scale), scaler=args.scaler, random_state=args.seed
+    )
+    classifier.fit(items.embeddings, items.classes)
+    classifier.save(model)
+    scale = classifier.scale_
+    facts = {
+        "model": str(model),
+        "classes": len(classifier.classes_),
+        "items": len(items.names),
+        "dim": scale.dim,
+        "scale": scale.mean,
+        "scale_std": scale.std,
+        "shot_offset": scale.shot_offset,
+        "learned_on": scale.n_classes,
+        "smallest_reject": scale.conformity.smallest_share if scale.conformity else None,
+    }
+    if args.json:
+        sys.stdout.write(json.dumps(facts) + "\n")
+        return
+    sys.stdout.write(
+        f"{model}: {facts['classes']} classes, {facts['items']:,} items of {scale.dim} numbers.\n"
+        f"{scale}\n"
+        f"Now ask it: varscale predict {model} QUERIES\n"
+    )
+
+
+def _scale(given: str | None) -> LearnedScale | float | None:
+    """A scale by number, or that of a stored classifier."""
+    from varscale.estimator import FewShotClassifier
+
+    if given is None:
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        return FewShotClassifier.load(given).scale_

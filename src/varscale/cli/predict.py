@@ -1,0 +1,101 @@
+"""`varscale predict`: classes of embeddings or images, with probabilities, as CSV or JSON."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jsonargparse import Namespace
+
+from varscale.cli.parser import Parser, command
+from varscale.featurize import read
+from varscale.files import write_whole
+
+if TYPE_CHECKING:
+    from varscale.estimator import FewShotClassifier
+
+CHUNK = 1 << 22
+"""Probabilities that are held at once."""
+FIELDS = ("item", "class", "probability", "unknown")
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    parser = command(
+        "Classify embeddings, or images that a run embeds, by a fitted classifier.",
+        "varscale predict intents.safetensors queries.npz --reject 0.05 --out answers.csv",
+    )
+    parser.add_argument("model", type=str, help="file that varscale fit wrote")
+    parser.add_argument(
+        "source", type=str, help="npz, npy or safetensors file; with --run, a folder of images"
+    )
+    parser.add_argument("--run", type=str | None, help="run directory that embeds images")
+    parser.add_argument("--split", type=str | None, help="only classes of this split of the file")
+    parser.add_argument(
+        "--reject",
+        type=float | None,
+        help="share of queries of known classes that may be called unknown, such as 0.05",
+    )
+    parser.add_argument(
+        "--out", type=str | None, help="CSV file to write; the screen when not given"
+    )
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Classify, and write a line for each item."""
+    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
+
+    classifier = FewShotClassifier.load(args.model)
+    items = read(Path(args.source), run=args.run and Path(args.run), split=args.split)
+    answers = _answers(classifier, items.embeddings, args.reject)
+    rows = [{"item": name, **answer} for name, answer in zip(items.names, answers, strict=True)]
+    if args.out is not None:
+        write_whole(Path(args.out), _csv(rows).encode())
+    if args.json:
+        right = {} if items.classes is None else {"accuracy": _accuracy(rows, items.classes)}
+        report = {"model": args.model, "reject": args.reject, "items": len(rows), **right}
+        report |= {"out": args.out} if args.out else {"answers": rows}
+        sys.stdout.write(json.dumps(report) + "\n")
+    elif args.out is None:
+        sys.stdout.write(_csv(rows))
+    else:
+        unknown = sum(row["unknown"] for row in rows)
+        rejected = f", {unknown:,} of them unknown" if args.reject is not None else ""
+        sys.stdout.write(f"{args.out}: {len(rows):,} answers{rejected}.\n")
+
+
+def _answers(
+    classifier: "FewShotClassifier", embeddings: np.ndarray, reject: float | None
+) -> list[dict[str, Any]]:
+    classes = classifier.classes_.tolist()
+    unknown = np.zeros(len(embeddings), dtype=bool)
+    if reject is not None:
+        unknown = classifier.is_unknown(embeddings, reject)
+    answers = []
+    size = max(1, CHUNK // len(classes))
+    for start in range(0, len(embeddings), size):
+        probability = classifier.predict_proba(embeddings[start : start + size])
+        answers += [
+            {"class": classes[k], "probability": round(float(row[k]), 6)}
+            for k, row in zip(probability.argmax(1), probability, strict=True)
+        ]
+    return [{**a, "unknown": bool(u)} for a, u in zip(answers, unknown, strict=True)]
+
+
+def _accuracy(rows: list[dict[str, Any]], classes: np.ndarray) -> float:
+    """Share of items whose class is the one that the source gives."""
+    return float(
+        np.mean([str(row["class"]) == str(c) for row, c in zip(rows, classes, strict=True)])
+    )
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "unknown": int(row["unknown"])} for row in rows)
+    return buffer.getvalue()

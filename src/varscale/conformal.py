@@ -1,0 +1,76 @@
+"""When to answer "none of these": conformal thresholds from classes that were held out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+LEVELS = 1001
+"""Points at which a distribution of similarities is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conformity:
+    r"""How similar an item is to the prototype of its own class, on held-out classes (M29).
+
+    A query is "unknown" when it is less similar to *every* class than all but a small share of
+    known items are to their own. It is then rejected wrongly only if its own class rejects it,
+    whatever the other classes do: the share holds for any number of classes.
+
+    The items of one class resemble each other, so it is classes, not items, that are exchangeable.
+    With $C$ held-out classes, each of weight $1/(C + 1)$ and a new one of which nothing is known, a
+    share $\delta$ of a new class's items is rejected at most, if the threshold is the quantile at
+    $(\delta (C + 1) - 1) / C$ of the held-out similarities, classes weighing the same.
+
+    Attributes:
+        shots: Supports of the prototypes, ascending.
+        quantiles: Of the similarities at each number of shots, at `LEVELS` even steps from 0 to 1.
+        n_classes: Classes that were held out.
+    """
+
+    shots: Int[Tensor, " shot"]
+    quantiles: Float[Tensor, "shot level"]
+    n_classes: int
+
+    @property
+    def smallest_share(self) -> float:
+        """Below this share nothing is ever rejected: too few classes were seen to promise it."""
+        return 1 / (self.n_classes + 1)
+
+    def thresholds(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
+        """The similarity that each class asks for at least.
+
+        Args:
+            count: Supports of each class. The threshold is that of the largest calibrated number of
+                shots up to it: more shots make items more similar, so too few are rejected.
+            share: Of known items that may be rejected.
+        """
+        level = (share * (self.n_classes + 1) - 1) / self.n_classes
+        if level <= 0:
+            return self.quantiles.new_full(count.shape, -torch.inf)
+        place = int(level * (LEVELS - 1))  # down to the nearest kept: the lower threshold
+        row = torch.searchsorted(self.shots, count.to(self.shots), right=True) - 1
+        return self.quantiles[:, place][row.clamp_min(0)]
+
+
+def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]], n_classes: int) -> Conformity:
+    """Quantiles of similarities in which every class weighs the same.
+
+    Args:
+        seen: Number of shots, similarities of items to their own prototype, and their classes.
+        n_classes: Classes that were held out.
+    """
+    shots = sorted({shot for shot, _, _ in seen})
+    rows = []
+    for shot in shots:
+        values = torch.cat([own for n, own, _ in seen if n == shot]).double()
+        classes = torch.cat([c for n, _, c in seen if n == shot])
+        size = torch.bincount(classes)
+        order = values.argsort()
+        mass = (1 / size[classes[order]]).double().cumsum(0)
+        at = torch.linspace(0, 1, LEVELS, dtype=torch.float64) * mass[-1]
+        place = torch.searchsorted(mass, at).clamp_max(len(values) - 1)
+        rows.append(values[order][place])
+    return Conformity(torch.tensor(shots), torch.stack(rows), n_classes)

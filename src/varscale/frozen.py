@@ -1,0 +1,124 @@
+"""Learning a scaler on embeddings that stay as they are: many tasks a step, of mixed shapes."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from varscale.data.sampler import EpisodeRows, EpisodeSampler
+from varscale.episode import Episode
+from varscale.model import ScaledModel
+
+WAYS, SHOTS, QUERIES = (5, 10, 20), (1, 2, 5, 10), 10
+"""Classes, supports and queries per class of training tasks, where the data have as many."""
+
+
+class MixedTasks:
+    """Tasks of several ways and shots in turn, as far as classes of unequal size allow.
+
+    A class takes part in the tasks that it has items for; a task of n shots is made if at least two
+    classes have more than n items.
+
+    Args:
+        labels: Class of every item, as integers.
+        ways: Classes per task.
+        shots: Supports per class.
+        n_query: Queries per class, at most.
+        seed: Seed of the tasks.
+        stream: Name of their stream.
+    """
+
+    def __init__(
+        self,
+        labels: Int[np.ndarray, " item"],
+        *,
+        ways: Sequence[int] = WAYS,
+        shots: Sequence[int] = SHOTS,
+        n_query: int = QUERIES,
+        seed: int = 0,
+        stream: str = "train",
+    ) -> None:
+        classes, sizes = np.unique(labels, return_counts=True)
+        self.parts: list[tuple[np.ndarray, EpisodeSampler]] = []
+        for shot in shots:
+            fit = sizes[sizes > shot]
+            if len(fit) < 2:
+                continue
+            typical = min(np.median(fit), np.sort(fit)[-2])  # at least two classes have as many
+            queries = int(np.clip(typical - shot, 1, n_query))
+            rows = np.flatnonzero(np.isin(labels, classes[sizes >= shot + queries]))
+            n_classes = int((sizes >= shot + queries).sum())
+            for way in dict.fromkeys(min(way, n_classes) for way in ways):
+                name = f"{stream}/{way}w{shot}s"
+                sampler = EpisodeSampler(labels[rows], way, shot, queries, seed=seed, stream=name)
+                self.parts.append((rows, sampler))
+
+    def __len__(self) -> int:
+        """Number of shapes; without any, nothing can be learned."""
+        return len(self.parts)
+
+    def batch(self, step: int, tasks: int) -> EpisodeRows:
+        """Tasks of one shape, the shapes taking turns."""
+        turn, place = divmod(step, len(self.parts))
+        rows, sampler = self.parts[place]
+        drawn = sampler.batch(turn * tasks, tasks)
+        table = torch.from_numpy(rows)
+        return EpisodeRows(
+            **{**vars(drawn), "support": table[drawn.support], "query": table[drawn.query]}
+        )
+
+
+def learn(
+    model: ScaledModel,
+    table: Float[Tensor, "item dim"],
+    tasks: MixedTasks,
+    *,
+    steps: int = 300,
+    tasks_per_step: int = 16,
+    lr: float = 0.05,
+    seed: int = 0,
+) -> None:
+    """Learn a model's scaler, and whatever else of it has weights, on a table of embeddings.
+
+    The rate falls to zero along a cosine.
+
+    Args:
+        model: A model whose backbone takes rows of the table.
+        table: Embeddings.
+        tasks: Draws rows of it.
+        steps: Steps.
+        tasks_per_step: Tasks of each, all of one shape.
+        lr: Rate of Adam, for all that has no rate of its own.
+        seed: Seed of the draws of the scale.
+    """
+    queries = tasks.parts[0][1].queries_per_task
+    optimizers = model.optimizers(queries_per_task=queries, lr=lr)
+    model.train()
+    for step in range(steps):
+        rows = tasks.batch(step, tasks_per_step)
+        episode = Episode.trusted(
+            support=table[rows.support],
+            support_labels=rows.support_labels,
+            query=table[rows.query],
+            query_labels=rows.query_labels,
+            n_way=rows.n_way,
+        )
+        loss = model.loss(episode, index=step * tasks_per_step, seed=seed).total
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.SGD):
+                for group in optimizer.param_groups:
+                    group["lr"] = group.setdefault("initial_lr", group["lr"]) * cosine(step, steps)
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        model.scaler.project_()
+    model.eval()
+
+
+def cosine(step: int, steps: int) -> float:
+    """From 1 to 0 over the steps, along half a cosine."""
+    return 0.5 * (1 + math.cos(math.pi * step / steps))

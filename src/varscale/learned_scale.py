@@ -1,0 +1,109 @@
+"""What a classifier of new classes needs from elsewhere: a metric and its scale."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from varscale.conformal import Conformity
+from varscale.functional import dot_logits, normalize
+from varscale.shots import shot_factor
+from varscale.whitening import Whitening
+
+GUESS = 20.0
+"""The scale when nothing can be learned: what sentence embeddings ask for, more or less."""
+
+NUMBERS = ("mean", "std", "shot_offset", "n_classes")
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A weighted cosine of mapped embeddings.
+
+    Attributes:
+        whitening: What is done to embeddings first.
+        weight: What each dimension counts, 1 on average; of one entry when all count the same.
+    """
+
+    whitening: Whitening
+    weight: Float[Tensor, " size"]
+
+    def __call__(
+        self, query: Float[Tensor, "*#task query dim"], centres: Float[Tensor, "*#task way dim"]
+    ) -> Float[Tensor, "*task query way"]:
+        """Similarity of embeddings and class means, before any scale."""
+        query, centres = normalize(self.whitening(query)), normalize(self.whitening(centres))
+        return dot_logits(query, centres, self.weight.to(query))
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedScale:
+    """A metric for embeddings of one model, and its scale: what a classifier of new classes needs.
+
+    Attributes:
+        metric: The metric.
+        mean: Posterior mean of the scale, at very many shots.
+        std: Its posterior standard deviation.
+        shot_offset: b of the law n / (n + b) by which the scale grows with shots.
+        conformity: How similar items of held-out classes are to their own prototype; `None` when
+            there were too few classes to hold any out.
+        n_classes: Base classes it was learned on; 0 when it was not learned.
+    """
+
+    metric: Metric
+    mean: float
+    std: float
+    shot_offset: float
+    conformity: Conformity | None
+    n_classes: int
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return len(self.metric.whitening.mean)
+
+    def at_shots(self, count: Float[Tensor, " way"]) -> Float[Tensor, " way"]:
+        """The scale of classes of so many supports (M23)."""
+        return self.mean * shot_factor(count, self.shot_offset)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors by name, to be stored."""
+        tensors = {"mean": self.metric.whitening.mean, "weight": self.metric.weight}
+        if self.metric.whitening.matrix is not None:
+            tensors["matrix"] = self.metric.whitening.matrix
+        if self.conformity is not None:
+            tensors["shots"] = self.conformity.shots
+            tensors["quantiles"] = self.conformity.quantiles
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Its numbers by name, to be stored."""
+        return {name: getattr(self, name) for name in NUMBERS}
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "LearnedScale":
+        """What was stored."""
+        metric = Metric(Whitening(tensors["mean"], tensors.get("matrix")), tensors["weight"])
+        conformity = None
+        if "quantiles" in tensors:
+            conformity = Conformity(tensors["shots"], tensors["quantiles"], facts["n_classes"])
+        return cls(metric, conformity=conformity, **{name: facts[name] for name in NUMBERS})
+
+    def __repr__(self) -> str:
+        learned = f"learned on {self.n_classes} classes" if self.n_classes else "not learned"
+        return (
+            f"LearnedScale({self.mean:.3g} ± {self.std:.2g}, "
+            f"times n / (n + {self.shot_offset:.2g}) at n shots, {learned})"
+        )
+
+
+def given_scale(value: float, dim: int, *, shot_offset: float = 0.0) -> LearnedScale:
+    """A scale that nobody learned, of the plain cosine."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"Expected a scale > 0, got {value!r}.")
+    metric = Metric(Whitening(torch.zeros(dim)), torch.ones(1))
+    return LearnedScale(metric, float(value), 0.0, shot_offset, None, 0)

@@ -1,0 +1,146 @@
+"""A model as one ONNX graph: supports, their labels and queries in, probabilities out."""
+
+import io
+import logging
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from varscale.files import write_whole
+from varscale.functional import log_softmax, normalize, task_prototype
+from varscale.hosts import MatchingNetwork, PrototypicalNetwork
+from varscale.model import ScaledModel
+from varscale.shots import shot_factor, tempered
+
+TOLERANCE = 1e-5
+"""Largest difference of a probability between the graph and the model."""
+
+
+class FewShotGraph(nn.Module):
+    """What `ScaledModel.predict` computes for one task, in operations that a graph can hold.
+
+    The number of classes is the largest label plus one; every class needs a support.
+
+    Args:
+        model: A prototypical or matching network.
+    """
+
+    def __init__(self, model: ScaledModel) -> None:
+        super().__init__()
+        known = isinstance(model.host, PrototypicalNetwork | MatchingNetwork)
+        if model.host.conditioned or not known:
+            raise ValueError(
+                f"Expected a prototypical or a matching network, got {type(model.host).__name__}: "
+                "its embedding depends on the task, and cannot be exported yet."
+            )
+        self.model = model
+
+    def forward(
+        self,
+        support: Float[Tensor, "support *item"],
+        labels: Integer[Tensor, " support"],
+        query: Float[Tensor, "query *item"],
+    ) -> Float[Tensor, "query way"]:
+        """Probabilities of the queries' classes, at the posterior mean of the scale."""
+        model, host = self.model, self.model.host
+        support, query = host.backbone(support), host.backbone(query)
+        alpha = model.scaler(task_prototype(support, query if model.transductive else None)).mean
+        n_way = labels.max().item() + 1
+        torch._check(n_way >= 2)  # so that tracing knows it is no empty axis
+        member = labels == torch.arange(n_way).unsqueeze(1)  # (way, support)
+        count = member.sum(1).to(support.dtype)
+        if host.normalize != "none":
+            query = normalize(query)
+        if host.normalize.startswith("each"):
+            support = normalize(support)
+        if isinstance(host, MatchingNetwork):
+            similarity = host.compare(query, support, alpha).unsqueeze(1)  # (query, 1, support)
+            logits = similarity.masked_fill(~member, -torch.inf).logsumexp(-1)
+        else:
+            centres = member.to(support.dtype) @ support / count.unsqueeze(1)
+            if host.normalize in ("prototype", "each_then_mean_unit"):
+                centres = normalize(centres)
+            logits = host.compare(query, centres, alpha)
+        if model.scaler.log_shot_offset is not None:
+            logits = tempered(logits, shot_factor(count, model.scaler.log_shot_offset.exp()))
+        return log_softmax(logits).exp()
+
+
+def export_model(model: ScaledModel, path: Path) -> float:
+    """Write a model as an ONNX file, run it, and return its largest difference from the model.
+
+    Args:
+        model: The model, on a CPU.
+        path: File to write.
+    """
+    shape = getattr(model.host.backbone, "in_shape", None)
+    if shape is None:
+        raise ValueError("Expected a backbone that knows its in_shape, got none.")
+    graph = FewShotGraph(model.float()).eval()
+    content = _exported(graph, shape)
+    difference = compared(graph, content, shape)
+    if not difference <= TOLERANCE:
+        raise ValueError(
+            f"The graph differs from the model by {difference:.2g}, more than {TOLERANCE:g}. "
+            "Nothing was written."
+        )
+    write_whole(path, content)
+    return difference
+
+
+def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
+    from torch.export import Dim
+
+    support, query = torch.rand(6, *shape), torch.rand(4, *shape)
+    labels = torch.tensor([0, 0, 1, 1, 1, 2])
+    items = Dim("support", min=2)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)  # it regrets that torchvision is not there, and prints graphs
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                graph,
+                (support, labels, query),
+                input_names=["support", "labels", "query"],
+                output_names=["probability"],
+                dynamic_shapes=({0: items}, {0: items}, {0: Dim("query", min=1)}),
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled)
+    assert program is not None
+    return bytes(program.model_proto.SerializeToString())
+
+
+def compared(graph: FewShotGraph, content: bytes, shape: tuple[int, ...]) -> float:
+    """Largest difference of a probability over tasks of 2 to 20 ways and 1 to 10 shots."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    generator = torch.Generator().manual_seed(0)
+    worst = 0.0
+    for shots in ([1, 1], [2, 1, 5], [1] * 20, [10, 1, 3, 1, 7], [10] * 5):
+        labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
+        labels = labels[torch.randperm(len(labels), generator=generator)]
+        support = torch.rand(len(labels), *shape, generator=generator)
+        query = torch.rand(7, *shape, generator=generator)
+        with torch.inference_mode():
+            expected = graph.model.predict(
+                graph.model.host.embed_items(support[None]),
+                labels[None],
+                graph.model.host.embed_items(query[None]),
+                n_way=len(shots),
+            )[0].exp()
+        feed = {"support": support.numpy(), "labels": labels.numpy(), "query": query.numpy()}
+        (got,) = session.run(None, feed)
+        worst = max(worst, float(np.abs(got - expected.numpy()).max()))
+    return worst

@@ -1,0 +1,287 @@
+"""What base classes teach about all others: a metric, its scale, and when to answer with none.
+
+The metric (origin, whitening, one weight per dimension) is learned on all base classes. Its scale
+is not: on classes that a metric has seen, distances look better than they are. So the classes are
+dealt into folds; each fold is looked at with a metric learned on the others, and what is seen there
+teaches the scale, the shot law and the conformal thresholds.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from varscale.conformal import class_quantiles
+from varscale.factory import create
+from varscale.frozen import MixedTasks, learn
+from varscale.functional import prototypes, query_nll
+from varscale.learned_scale import LearnedScale, Metric
+from varscale.random import uniform
+from varscale.registry import unknown
+from varscale.scalers import SVS
+from varscale.shots import shot_factor
+from varscale.whitening import Whitening
+
+FOLDS, DEALS = 5, 2
+"""Folds that the base classes are dealt into, and how often: which classes meet is chance."""
+MIN_CLASSES = 10
+"""With fewer base classes none is held out, and the axes are left alone."""
+MOST_DIMENSIONS = 2048
+"""With more, a covariance within classes is not worth its time."""
+
+ScalerName = Literal["svs", "d-svs"]
+"""One scale; or one for each dimension under the hierarchical prior."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Tasks of one shape, as a metric sees them.
+
+    Attributes:
+        shot: Supports per class.
+        similarity: Of queries and class means.
+        labels: Class of each query in its task.
+        classes: The same as a base class.
+    """
+
+    shot: int
+    similarity: Float[Tensor, "task query way"]
+    labels: Int[Tensor, "task query"]
+    classes: Int[Tensor, "task query"]
+
+    @property
+    def own(self) -> Float[Tensor, "task query"]:
+        """Similarity of a query and its own class."""
+        return self.similarity.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
+
+
+class Scale(NamedTuple):
+    """A scale's posterior, the shot law, and how well they explain tasks."""
+
+    nll: float
+    mean: float
+    std: float
+    shot_offset: float
+
+
+class Recipe(NamedTuple):
+    """How a metric is made of classes: by D-SVS where there is a scale to start from."""
+
+    shrinkage: float | None
+    n_tasks: float | None = None
+    start: Scale | None = None
+
+
+@dataclass(frozen=True)
+class ScaleLearner:
+    """How a scale is learned from base classes.
+
+    Args:
+        scaler: `svs`, or `d-svs` for one weight per dimension under the hierarchical prior.
+        center: Put the origin at the mean of the base embeddings.
+        shrinkage: Of the covariance within classes towards the identity, before whitening by it;
+            `None` for no whitening. `"auto"` is 0.9 where the base set has ten classes and as many
+            items beyond its classes as dimensions, else `None`.
+        n_tasks: What the base classes are worth, in independent tasks: an eighth of their number
+            when not given. `"cv"` chooses that, half or twice as many by the held-out classes.
+        init_scale: Where the scale starts.
+        steps: Steps in which the weights of dimensions are learned.
+        seed: Seed of folds, tasks and draws.
+    """
+
+    scaler: ScalerName = "svs"
+    center: bool = True
+    shrinkage: float | Literal["auto"] | None = "auto"
+    n_tasks: float | Literal["cv"] | None = None
+    init_scale: float = 20.0
+    steps: int = 150
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.scaler not in get_args(ScalerName):
+            raise unknown("scaler", self.scaler, get_args(ScalerName))
+        if not 0 < self.init_scale < math.inf:
+            raise ValueError(f"Expected init_scale > 0, got {self.init_scale!r}.")
+        if self.steps < 1:
+            raise ValueError(f"Expected steps >= 1, got {self.steps!r}.")
+        if not (self.shrinkage in (None, "auto") or _is_within(self.shrinkage, 0, 1)):
+            raise ValueError(f'Expected shrinkage in 0..1, "auto" or None, got {self.shrinkage!r}.')
+        if not (self.n_tasks in (None, "cv") or _is_within(self.n_tasks, 1e-6, 1e12)):
+            raise ValueError(f'Expected n_tasks > 0, "cv" or None, got {self.n_tasks!r}.')
+
+    def __call__(
+        self, x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"]
+    ) -> LearnedScale | None:
+        """Learn from items of base classes; `None` where no two classes have two items.
+
+        Args:
+            x: Embeddings.
+            labels: Their classes, as numbers from 0.
+        """
+        sizes = np.bincount(labels)
+        kept = sizes[labels] > 1
+        if (sizes > 1).sum() < 2:
+            return None
+        x, labels = x[torch.from_numpy(kept)], numbered(labels[kept])
+        n_classes = int(labels.max()) + 1
+        recipes = self._recipes(x, labels, n_classes)
+        looks = [self._look(recipe, x, labels) for recipe in recipes]
+        learned = [self._scale(seen, n_classes) for seen in looks]
+        best = min(range(len(recipes)), key=lambda i: learned[i].nll)
+        conformity = None
+        if n_classes >= MIN_CLASSES:
+            own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
+            conformity = class_quantiles(own, n_classes)
+        metric = self._metric(recipes[best], x, labels)
+        scale = learned[best]
+        return LearnedScale(metric, scale.mean, scale.std, scale.shot_offset, conformity, n_classes)
+
+    def _recipes(self, x: Tensor, labels: np.ndarray, n_classes: int) -> list[Recipe]:
+        """The ways to a metric that are worth trying; the same for every fold."""
+        dim, enough = x.shape[1], n_classes >= MIN_CLASSES
+        shrinkage = None if self.shrinkage == "auto" else self.shrinkage
+        if self.shrinkage == "auto" and enough and dim <= MOST_DIMENSIONS:
+            in_folds = (1 - 1 / FOLDS) * (len(x) - n_classes)
+            shrinkage = 0.9 if in_folds >= dim else None
+        plain = Recipe(shrinkage)
+        if self.scaler == "svs" or not enough:
+            return [plain]
+        metric = self._metric(plain, x, labels)
+        start = self._scale(_tasks_seen(metric, x, labels, labels, self.seed, FOLDS), n_classes)
+        worth = [self.n_tasks if isinstance(self.n_tasks, int | float) else n_classes / 8]
+        if self.n_tasks == "cv":
+            worth = [n_classes / 16, n_classes / 8, n_classes / 4]
+        return [Recipe(shrinkage, n_tasks, start) for n_tasks in worth]
+
+    def _metric(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> Metric:
+        """The metric that these classes ask for."""
+        whitening = Whitening.learned(
+            x, torch.from_numpy(labels), center=self.center, shrinkage=recipe.shrinkage
+        )
+        if recipe.start is None:
+            return Metric(whitening, torch.ones(1))
+        model = create(
+            backbone="identity",
+            backbone_options={"dim": x.shape[1]},
+            metric="cosine",
+            scaler="d-svs",
+            scaler_options={
+                "prior": "hierarchical",
+                "kl_weight": "elbo",
+                "n_tasks": recipe.n_tasks,
+                "init_loc": recipe.start.mean,
+                "shot_offset": max(recipe.start.shot_offset, 0.01),
+            },
+        )
+        tasks = MixedTasks(labels, seed=self.seed, stream="weights")
+        table = whitening(x).float()
+        learn(model, table, tasks, steps=self.steps, tasks_per_step=8, seed=self.seed)
+        with torch.no_grad():
+            weight = model.scaler(torch.zeros(x.shape[1])).mean
+        return Metric(whitening, (weight / weight.mean()).to(x.dtype))
+
+    def _look(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> list[Seen]:
+        """Tasks of held-out classes, seen by metrics of the others; of all, when they are few."""
+        n_classes = int(labels.max()) + 1
+        if n_classes < MIN_CLASSES:
+            return _tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
+        orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
+        seen = []
+        for number in range(FOLDS * DEALS):
+            inside = np.isin(labels, orders[number // FOLDS][number % FOLDS :: FOLDS])
+            metric = self._metric(recipe, x[~inside], numbered(labels[~inside]))
+            fold = labels[inside]
+            seen += _tasks_seen(metric, x[inside], numbered(fold), fold, self.seed, number)
+        return _joined(seen)
+
+    def _scale(self, seen: list[Seen], n_classes: int) -> Scale:
+        """The scale and the shot law that explain what was seen.
+
+        SVS with a log-normal posterior; the expectation over it is a quadrature, so that nothing is
+        drawn and the optimum is found to the last digits.
+        """
+        svs = SVS(
+            prior="log-normal",
+            init_loc=self.init_scale,
+            kl_weight="elbo",
+            n_tasks=n_classes / 2,
+            shot_offset=0.5,
+        ).double()
+        log_offset = svs.log_shot_offset
+        assert log_offset is not None
+        nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+        noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
+        optimizer = torch.optim.LBFGS(
+            svs.parameters(), max_iter=100, line_search_fn="strong_wolfe", tolerance_change=1e-10
+        )
+
+        def expected_nll() -> Tensor:
+            alpha = svs.sample(svs(torch.zeros(1)), noise)  # (node, 1)
+            total = torch.zeros(len(noise), dtype=torch.float64)
+            for tasks in seen:
+                count = torch.tensor(float(tasks.shot), dtype=torch.float64)
+                scale = alpha * shot_factor(count.reshape(1), log_offset.exp())
+                logits = scale.view(-1, 1, 1, 1) * tasks.similarity.double()
+                total = total + query_nll(logits, tasks.labels).mean(-1)
+            return (share * total).sum() / len(seen)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = expected_nll() + svs.penalty(svs(torch.zeros(1)))
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        with torch.no_grad():
+            q = svs(torch.zeros(1))
+            return Scale(
+                float(expected_nll()), float(q.mean), float(q.stddev), float(log_offset.exp())
+            )
+
+
+def _tasks_seen(
+    metric: Metric, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
+) -> list[Seen]:
+    tasks = MixedTasks(
+        labels, ways=(5, 10), shots=(1, 2, 3, 5, 10, 20), seed=seed, stream=f"fold{number}"
+    )
+    base_class = torch.zeros(int(labels.max()) + 1, dtype=torch.long)
+    base_class[torch.from_numpy(labels)] = torch.from_numpy(names)
+    seen = []
+    for step in range(len(tasks)):
+        rows = tasks.batch(step, 8)
+        centres = prototypes(x[rows.support], rows.support_labels, rows.n_way)
+        shot = rows.support.shape[1] // rows.n_way
+        similarity = metric(x[rows.query], centres)
+        classes = base_class[rows.classes.gather(1, rows.query_labels)]
+        seen.append(Seen(shot, similarity, rows.query_labels, classes))
+    return seen
+
+
+def _joined(seen: list[Seen]) -> list[Seen]:
+    """Tasks of one shape together, whatever fold they are of."""
+    shapes: dict[tuple[int, ...], list[Seen]] = {}
+    for tasks in seen:
+        shapes.setdefault((tasks.shot, *tasks.similarity.shape[1:]), []).append(tasks)
+    return [
+        Seen(
+            shape[0],
+            torch.cat([p.similarity for p in parts]),
+            torch.cat([p.labels for p in parts]),
+            torch.cat([p.classes for p in parts]),
+        )
+        for shape, parts in shapes.items()
+    ]
+
+
+def numbered(labels: Int[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
+    """Classes numbered from 0 without a gap."""
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _is_within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high

@@ -1,0 +1,70 @@
+"""A linear map of embeddings in which the classes of a base set are round."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    r"""$z = W^\top (x - m)$ (M28): what comes before the scaled cosine.
+
+    Attributes:
+        mean: $m$, the new origin.
+        matrix: $W$; `None` for the identity.
+    """
+
+    mean: Float[Tensor, " dim"]
+    matrix: Float[Tensor, "dim dim"] | None = None
+
+    def __call__(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Map embeddings, in their own precision or in float32."""
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        z = x - self.mean.to(x)
+        return z if self.matrix is None else z @ self.matrix.to(x)
+
+    @classmethod
+    def learned(
+        cls,
+        x: Float[Tensor, "item dim"],
+        labels: Integer[Tensor, " item"],
+        *,
+        center: bool = True,
+        shrinkage: float | None = None,
+    ) -> "Whitening":
+        r"""The map that base classes ask for.
+
+        Args:
+            x: Embeddings of base classes.
+            labels: Their classes, 0, 1, and so on.
+            center: Put the origin at their mean.
+            shrinkage: $\rho$ in $\Sigma_\rho = (1 - \rho) \Sigma + \rho \frac{\operatorname{tr}
+                \Sigma}{M} I$, with $\Sigma$ the covariance within classes: $W = Q \Lambda^{-1/2}$
+                of $\Sigma_\rho = Q \Lambda Q^\top$. 1 turns into the eigenbasis without stretching,
+                0 is plain whitening, `None` leaves the axes alone.
+        """
+        mean = x.mean(0) if center else x.new_zeros(x.shape[1])
+        if shrinkage is None:
+            return cls(mean)
+        values, vectors = torch.linalg.eigh(within_covariance(x.double(), labels))
+        values = values.clamp_min(0)
+        values = (1 - shrinkage) * values + shrinkage * values.mean()
+        tiny = torch.finfo(x.dtype).tiny
+        scale = (values / values.mean().clamp_min(tiny)).clamp_min(torch.finfo(x.dtype).eps)
+        return cls(mean, (vectors * scale.rsqrt()).to(x.dtype))
+
+
+def within_covariance(
+    x: Float[Tensor, "item dim"], labels: Integer[Tensor, " item"]
+) -> Float[Tensor, "dim dim"]:
+    r"""Covariance within classes, pooled (M28).
+
+    $\Sigma = \frac{1}{N - C} \sum_i (x_i - \bar x_{y_i}) (x_i - \bar x_{y_i})^\top$
+    """
+    n_classes = int(labels.max()) + 1
+    count = torch.bincount(labels, minlength=n_classes).clamp_min(1).to(x)
+    centres = x.new_zeros(n_classes, x.shape[1]).index_add(0, labels, x) / count.unsqueeze(1)
+    residual = x - centres[labels]
+    return residual.T @ residual / max(len(x) - n_classes, 1)

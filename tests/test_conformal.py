@@ -1,0 +1,63 @@
+"""The promise of rejection: at most so many of the known, whatever classes there are."""
+
+import numpy as np
+import pytest
+import torch
+from test_estimator import classes
+
+from varscale import FewShotClassifier
+from varscale.conformal import LEVELS, Conformity, class_quantiles
+
+
+def test_quantiles_weigh_classes_alike():
+    """A class with a thousand items counts as much as one with ten."""
+    many, few = torch.zeros(1000), torch.ones(10)
+    seen = [(1, torch.cat([many, few]), torch.tensor([0] * 1000 + [1] * 10))]
+    quantiles = class_quantiles(seen, n_classes=2).quantiles[0]
+    assert quantiles[LEVELS // 2 - 5] == 0.0
+    assert quantiles[LEVELS // 2 + 5] == 1.0
+
+
+def test_threshold_is_the_corrected_quantile():
+    values = torch.linspace(0, 1, LEVELS).double()
+    conformity = Conformity(torch.tensor([1, 5]), torch.stack([values, values + 1]), n_classes=49)
+    level = (0.1 * 50 - 1) / 49
+    got = conformity.thresholds(torch.tensor([1, 4, 5, 80]), 0.1)
+    assert got.tolist() == pytest.approx([level, level, 1 + level, 1 + level], abs=1 / (LEVELS - 1))
+    assert (got <= torch.tensor([level, level, 1 + level, 1 + level]) + 1e-12).all()  # rounded down
+    assert conformity.smallest_share == 0.02
+    assert conformity.thresholds(torch.tensor([1]), 0.02).tolist() == [-torch.inf]
+
+
+@pytest.mark.parametrize("shot", [1, 5])
+def test_a_new_class_loses_at_most_its_share(shot):
+    """Over many draws of base and new classes, which the promise is about."""
+    rates = {0.1: [], 0.3: []}
+    caught = []
+    for seed in range(8):
+        base = FewShotClassifier().fit(*classes(seed=seed, n_classes=30, per_class=12))
+        x, y = classes(seed=1000 + seed, n_classes=20, per_class=30)
+        known = y < 10
+        first = np.arange(len(y)) % 30 < shot
+        clf = FewShotClassifier(scale=base.scale_).fit(x[known & first], y[known & first])
+        for share, values in rates.items():
+            values.append(clf.is_unknown(x[known & ~first], share).mean())
+        caught.append(clf.is_unknown(x[~known], 0.3).mean())
+    for share, values in rates.items():
+        assert np.mean(values) <= share + 0.02
+    assert np.mean(caught) > np.mean(rates[0.3]) + 0.1  # what is new is rejected more often
+
+
+def test_predict_answers_unknown():
+    base = FewShotClassifier().fit(*classes())
+    x, y = classes(seed=7, n_classes=6)
+    clf = FewShotClassifier(scale=base.scale_).fit(x[y < 3], y[y < 3])
+    answers = clf.predict(x, reject=0.1)
+    assert answers.dtype == object
+    unknown = clf.is_unknown(x, 0.1)
+    assert (answers[unknown] == "unknown").all()
+    assert (answers[~unknown] == clf.predict(x)[~unknown]).all()
+    assert 0 < unknown.sum() < len(x)
+    assert clf.known_score(x)[y < 3].mean() > clf.known_score(x)[y >= 3].mean()
+    with pytest.warns(UserWarning, match="least share that can be promised is 0.04"):
+        assert not clf.is_unknown(x, 0.01).any()

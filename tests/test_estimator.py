@@ -1,0 +1,309 @@
+"""The scikit-learn estimator: its contract, its promises, and what people give to it."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import varscale
+from varscale import FewShotClassifier
+from varscale.data import EpisodeSampler
+from varscale.metrics import calibration_bins, expected_calibration_error
+
+CHECKS = """
+from sklearn.utils.estimator_checks import check_estimator
+from varscale import FewShotClassifier
+results = check_estimator(FewShotClassifier(), on_skip=None, on_fail="raise")
+assert {r["status"] for r in results} == {"passed"}, results
+print(len(results))
+"""
+
+
+def classes(n_classes=24, per_class=20, dim=16, seed=0, noise=1.0, common=3.0):
+    """Gaussian classes with a part in common and unequal spreads of the dimensions."""
+    draw = np.random.default_rng(seed)
+    spread = np.linspace(0.3, 1.7, dim)
+    y = np.repeat(np.arange(n_classes), per_class)
+    means = draw.normal(size=(n_classes, dim))
+    x = means[y] + noise * spread * draw.normal(size=(len(y), dim)) + common
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def base():
+    return FewShotClassifier().fit(*classes())
+
+
+def few_shot(clf, x, y, *, way, shot, episodes=200, query=10, seed=0):
+    """Accuracy, NLL and ECE of the fitted scale on tasks of other classes."""
+    sampler = EpisodeSampler(y, n_way=way, n_shot=shot, n_query=query, seed=seed, stream="test")
+    hits, nll, bins = [], [], torch.zeros(3, 15, dtype=torch.float64)
+    for i in range(episodes):
+        rows = sampler[i]
+        task = FewShotClassifier(scale=clf.scale_)
+        task.fit(x[rows.support[0]], rows.support_labels[0].numpy())
+        p = torch.from_numpy(task.predict_proba(x[rows.query[0]]))
+        label = rows.query_labels[0]
+        top, guess = p.max(-1)
+        hits.append((guess == label).double().mean())
+        nll.append(-p.gather(-1, label[:, None]).log().mean())
+        bins += calibration_bins(top, guess == label)
+    ece = expected_calibration_error(bins)
+    return float(torch.stack(hits).mean()), float(torch.stack(nll).mean()), ece
+
+
+def test_every_check_of_scikit_learn_passes():
+    """In a process of its own: the checks of array libraries ask for it at start."""
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONWARNINGS": "ignore"}
+    result = subprocess.run(
+        [sys.executable, "-c", CHECKS], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 50
+
+
+def test_the_front_door_and_its_absence():
+    assert varscale.FewShotClassifier is FewShotClassifier
+    with pytest.raises(AttributeError, match="no attribute 'FewShotClasifier'"):
+        _ = varscale.FewShotClasifier
+
+
+@pytest.mark.parametrize(("way", "shot"), [(5, 1), (5, 5), (15, 1), (15, 10)])
+def test_probabilities_are_calibrated_on_unseen_classes_at_any_way_and_shot(base, way, shot):
+    x, y = classes(seed=1)
+    _, nll, ece = few_shot(base, x, y, way=way, shot=shot)
+    assert ece < 0.05
+    for factor in (0.5, 2.0):  # neither a smaller nor a larger scale does better
+        scale = base.scale_
+        other = type(scale)(**{**vars(scale), "mean": factor * scale.mean})
+        worse = FewShotClassifier(scale=other)
+        worse.scale_ = other
+        assert few_shot(worse, x, y, way=way, shot=shot)[1] > nll
+
+
+def test_whitening_and_weights_pay_on_unseen_classes(base):
+    x, y = classes(seed=1)
+    plain = FewShotClassifier(center=False, shrinkage=None).fit(*classes())
+    weighted = FewShotClassifier(scaler="d-svs", steps=50).fit(*classes())
+    raw, white, many = (few_shot(c, x, y, way=10, shot=2)[0] for c in (plain, base, weighted))
+    assert white > raw + 0.02
+    assert many > raw + 0.02
+    assert len(weighted.scale_.metric.weight) == 16
+    assert weighted.scale_.metric.weight.mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scaler", ["svs", "d-svs"])
+def test_the_start_and_the_units_of_the_embeddings_do_not_matter(scaler):
+    x, y = classes()
+    unseen = classes(seed=1)
+    few = {"scaler": scaler, "steps": 30}
+    reference = few_shot(FewShotClassifier(**few).fit(x, y), *unseen, way=10, shot=1)[1]
+    for init_scale in (1.0, 1000.0):
+        clf = FewShotClassifier(**few, init_scale=init_scale).fit(x, y)
+        nll = few_shot(clf, *unseen, way=10, shot=1)[1]
+        assert nll == pytest.approx(reference, rel=0.005), init_scale
+    for unit in (1e-3, 1e3):
+        clf = FewShotClassifier(**few).fit(unit * x, y)
+        nll = few_shot(clf, unit * unseen[0], unseen[1], way=10, shot=1)[1]
+        assert nll == pytest.approx(reference, rel=0.005), unit
+
+
+def test_the_scale_says_what_it_is(base):
+    scale = base.scale_
+    assert scale.n_classes == 24
+    assert scale.mean > 0
+    assert 0 < scale.std < scale.mean
+    assert scale.shot_offset > 0
+    assert "learned on 24 classes" in repr(scale)
+    assert (
+        clone(FewShotClassifier(scale=scale)).scale.mean == scale.mean
+    )  # survives sklearn's clone
+
+
+def test_partial_fit_equals_fit_and_relearns_nothing(base):
+    x, y = classes(seed=2, n_classes=9)
+    whole = FewShotClassifier(scale=base.scale_).fit(x, y)
+    parts = FewShotClassifier(scale=base.scale_).fit(x[y < 4], y[y < 4])
+    order = np.random.default_rng(0).permutation(np.flatnonzero(y >= 4))
+    for part in np.array_split(order, 7):
+        parts.partial_fit(x[part], y[part])
+    parts.partial_fit(x[:5], y[:5])
+    twice = FewShotClassifier(scale=base.scale_).fit(np.r_[x, x[:5]], np.r_[y, y[:5]])
+    assert parts.scale_ is base.scale_
+    assert parts.counts_.tolist() == twice.counts_.tolist()
+    np.testing.assert_allclose(parts.predict_proba(x), twice.predict_proba(x), atol=1e-12)
+    assert not np.allclose(parts.predict_proba(x), whole.predict_proba(x), atol=1e-6)
+
+
+def test_labels_may_be_anything(base):
+    x, y = classes(seed=2, n_classes=3)
+    for names in (["b", "a", "ü"], [-5, 7, 2**40], [True, False, True]):
+        labels = np.array(names)[y]
+        clf = FewShotClassifier(scale=base.scale_).fit(x, labels)
+        assert clf.classes_.tolist() == sorted(set(names))
+        assert clf.predict(x).dtype == labels.dtype
+        assert (clf.predict(x) == labels).mean() > 0.4
+
+
+def test_unequal_shots_do_not_favour_the_larger_class(base):
+    x, y = classes(n_classes=30, per_class=60, seed=3)
+    predicted = np.zeros(2)
+    for i in range(0, 30, 2):
+        few, many = np.flatnonzero(y == i), np.flatnonzero(y == i + 1)
+        supports = np.r_[few[:1], many[:30]]
+        clf = FewShotClassifier(scale=base.scale_).fit(x[supports], y[supports])
+        p = clf.predict_proba(x[np.r_[few[30:], many[30:]]])
+        predicted += p.sum(0)
+    share = predicted[0] / predicted.sum()
+    assert 0.4 < share < 0.6
+
+
+def test_one_shot_of_each_class_is_a_guess_and_says_so():
+    x, y = classes(n_classes=4, per_class=1)
+    with pytest.warns(UserWarning, match="which is a guess"):
+        clf = FewShotClassifier().fit(x, y)
+    assert "not learned" in repr(clf.scale_)
+    assert clf.predict(x).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("counts", [[2, 2], [1, 2, 2], [1, 3, 40], [2] * 12, [1] * 5 + [30] * 12])
+def test_classes_of_any_size_are_learned_from(counts):
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(counts)), counts)
+    x = draw.normal(size=(len(counts), 8))[y] + 0.5 * draw.normal(size=(len(y), 8))
+    for scaler in ("svs", "d-svs"):
+        clf = FewShotClassifier(scaler=scaler, steps=20).fit(x, y)
+        assert clf.scale_.n_classes == sum(n > 1 for n in counts)
+        p = clf.predict_proba(x)
+        assert np.isfinite(p).all()
+        np.testing.assert_allclose(p.sum(1), 1)
+
+
+def test_useless_features_give_even_odds():
+    x, y = np.ones((40, 6)), np.repeat(np.arange(4), 10)
+    p = FewShotClassifier().fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(p, 0.25, atol=1e-6)
+    zeros = FewShotClassifier(scale=10.0).fit(np.zeros((4, 6)), np.arange(4))
+    np.testing.assert_allclose(zeros.predict_proba(np.zeros((2, 6))), 0.25)
+
+
+def test_half_precision_is_computed_with_in_single(base):
+    x, y = classes(seed=2, n_classes=4)
+    half = FewShotClassifier(scale=base.scale_).fit(x.astype(np.float16), y)
+    p = half.predict_proba(x.astype(np.float16))
+    assert p.dtype == np.float32
+    single = FewShotClassifier(scale=base.scale_).fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(p, single, atol=0.02)
+    again = FewShotClassifier().fit(classes()[0].astype(np.float16), classes()[1])
+    assert again.scale_.mean == pytest.approx(base.scale_.mean, rel=0.02)
+
+
+def test_thousands_of_classes_in_bounded_memory(monkeypatch):
+    """Beyond the answer itself, predicting holds one chunk at a time."""
+    from varscale import estimator
+
+    x, y = classes(n_classes=5000, per_class=2, dim=8)
+    clf = FewShotClassifier(scale=20.0).fit(x, y)
+    whole = clf.predict_proba(x[:64])
+    seen = []
+    original = type(clf.scale_.metric).__call__
+    monkeypatch.setattr(
+        type(clf.scale_.metric),
+        "__call__",
+        lambda self, q, c: seen.append(len(q)) or original(self, q, c),
+    )
+    monkeypatch.setattr(estimator, "CHUNK", 5008 * 10)
+    np.testing.assert_allclose(clf.predict_proba(x[:64]), whole, atol=1e-12)
+    assert max(seen) == 10
+    assert sum(seen) == 64
+    assert (clf.predict(x[:64]) == clf.classes_[whole.argmax(1)]).all()
+
+
+def test_it_works_among_other_estimators():
+    x, y = classes(n_classes=12)
+    pipeline = make_pipeline(StandardScaler(), FewShotClassifier())
+    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.5
+    search = GridSearchCV(
+        FewShotClassifier(), {"shrinkage": [None, 0.5], "center": [True, False]}, cv=2
+    )
+    assert search.fit(x, y).best_score_ > 0.5
+
+
+@pytest.mark.parametrize("scaler", ["svs", "d-svs"])
+def test_saved_and_loaded_it_answers_alike(scaler, tmp_path):
+    x, y = classes()
+    names = np.array([f"class {k}" for k in range(24)])[y]
+    clf = FewShotClassifier(scaler=scaler, steps=20).fit(x, names)
+    clf.save(tmp_path / "model.safetensors")
+    twin = FewShotClassifier.load(tmp_path / "model.safetensors")
+    assert np.array_equal(twin.predict_proba(x), clf.predict_proba(x))
+    assert np.array_equal(twin.predict(x, reject=0.05), clf.predict(x, reject=0.05))
+    assert repr(twin.scale_) == repr(clf.scale_)
+    assert twin.get_params()["scaler"] == scaler
+    twin.partial_fit(x[:3] + 9, ["new", "new", "new"])
+    assert "new" in twin.classes_
+
+
+def test_files_that_are_no_classifiers_are_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    with pytest.raises(ValueError, match="got no file"):
+        FewShotClassifier.load(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    save_file({"x": torch.zeros(1)}, tmp_path / "other")
+    for name in ("text", "other"):
+        with pytest.raises(ValueError, match="no classifier that varscale saved"):
+            FewShotClassifier.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": -1.0}, "scale > 0"),
+        ({"scaler": "dsvs"}, "Did you mean 'd-svs'"),
+        ({"shrinkage": 2.0}, "shrinkage in 0..1"),
+        ({"shrinkage": "yes"}, "shrinkage in 0..1"),
+        ({"n_tasks": 0}, "n_tasks > 0"),
+        ({"init_scale": 0.0}, "init_scale > 0"),
+        ({"steps": 0}, "steps >= 1"),
+    ],
+)
+@pytest.mark.usefixtures("as_user")
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FewShotClassifier(**options).fit(*classes(n_classes=3))
+
+
+@pytest.mark.usefixtures("as_user")
+def test_wrong_data_are_refused(base):
+    x, y = classes(n_classes=3)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        FewShotClassifier().fit(x[:5], y[:5])
+    with pytest.raises(ValueError, match="embeddings of 16 numbers"):
+        FewShotClassifier(scale=base.scale_).fit(x[:, :4], y)
+    with pytest.raises(ValueError, match="NaN"):
+        FewShotClassifier().fit(np.where(x > 3, np.nan, x), y)
+    clf = FewShotClassifier(scale=base.scale_).fit(x, y)
+    with pytest.raises(ValueError, match="Expected classes like"):
+        clf.partial_fit(x[:1], ["three"])
+    with pytest.raises(ValueError, match="reject between 0 and 1"):
+        clf.predict(x, reject=5)
+    with pytest.raises(ValueError, match="at least 10 classes"):
+        FewShotClassifier(scale=10.0).fit(x, y).predict(x, reject=0.1)
+
+
+def test_choosing_what_the_classes_are_worth_on_held_out_ones():
+    x, y = classes(n_classes=16, per_class=12)
+    chosen = FewShotClassifier(scaler="d-svs", n_tasks="cv", steps=20).fit(x, y)
+    fixed = [
+        FewShotClassifier(scaler="d-svs", n_tasks=n, steps=20).fit(x, y) for n in (1.0, 2.0, 4.0)
+    ]
+    weights = [f.scale_.metric.weight for f in fixed]
+    assert any(torch.equal(chosen.scale_.metric.weight, w) for w in weights)

@@ -1,0 +1,102 @@
+"""The exported graph against the model it was made from."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY
+
+import varscale
+from varscale.cli.main import main
+from varscale.onnx_graph import FewShotGraph, export_model
+
+pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
+
+DIM = {"backbone": "identity", "backbone_options": {"dim": 6}}
+CASES = {
+    "svs": {"scaler": "svs", "metric": "cosine", "scaler_options": {"init_loc": 8.0}},
+    "shots": {
+        "scaler": "d-svs",
+        "metric": "euclidean",
+        "scaler_options": {"prior": "hierarchical", "init_loc": 9.0, "shot_offset": 0.6},
+    },
+    "d-avs": {"scaler": "d-avs", "metric": "cosine", "scaler_options": {"hidden": 8}},
+    "low rank": {"scaler": "d-avs-low-rank", "metric": "dot"},
+    "unscaled": {"scaler": None},
+    "norm": {"scaler": "fixed", "metric": "norm"},
+    "matching": {"host": "matching", "scaler": "svs", "scaler_options": {"init_loc": 8.0}},
+}
+
+
+def vary(model):
+    """Weights as after a training: nothing at its start, where mistakes cancel."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_graph_equals_the_model(case, tmp_path):
+    torch.manual_seed(0)
+    model = vary(varscale.create(**{"host": "pn", **DIM, **CASES[case]})).eval()
+    assert export_model(model, tmp_path / "model.onnx") < 1e-5
+
+
+def test_a_whole_run_from_images_on_the_command_line(tmp_path, tiny_images, capsys):
+    import onnxruntime
+
+    run = tmp_path / "run"
+    options = {**TINY, "scaler": "svs", "steps": 4, "val_every": 0, "n_shot": 2}
+    words = [f"--{key}={value}" for key, value in options.items()]
+    assert main(["train", *words, "--out", str(run)]) == 0
+    capsys.readouterr()
+    path = tmp_path / "tiny.onnx"
+    assert main(["export", str(run), str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["difference"] < 1e-5
+    assert report["item"] == [1, 8, 8]
+    assert report["bytes"] == path.stat().st_size
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    model = varscale.load(run)
+    generator = torch.Generator().manual_seed(3)
+    for way in (2, 5, 20):
+        for shots in ([1] * way, [10] * way, [1 + k % 4 for k in range(way)]):
+            labels = torch.arange(way).repeat_interleave(torch.tensor(shots))
+            support = torch.rand(len(labels), 1, 8, 8, generator=generator)
+            query = torch.rand(5, 1, 8, 8, generator=generator)
+            episode = varscale.Episode(support[None], labels[None], query[None], None, n_way=way)
+            with torch.inference_mode():
+                expected = model(episode)[0].exp().numpy()
+            feed = {"support": support.numpy(), "labels": labels.numpy(), "query": query.numpy()}
+            (got,) = session.run(None, feed)
+            assert got.shape == (5, way)
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    tadam = varscale.create("tadam", backbone="resnet12", backbone_options={"width": 1 / 16})
+    with pytest.raises(ValueError, match="depends on the task"):
+        FewShotGraph(tadam)
+
+
+def test_export_says_what_is_not_installed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["export", str(tmp_path), str(tmp_path / "x.onnx")]) == 2
+    assert 'pip install "varscale[export]"' in capsys.readouterr().err
+
+
+def test_the_command_prints_nothing_but_its_answer(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", "varscale", "export", str(tmp_path / "none"), "x.onnx"],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Expected a run directory" in result.stderr
