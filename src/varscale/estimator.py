@@ -59,10 +59,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Example:
         >>> import numpy as np
-        >>> draw = np.random.default_rng(0)
-        >>> centre = draw.normal(size=(20, 32))
-        >>> y = np.repeat(np.arange(20), 12)
-        >>> X = centre[y] + draw.normal(size=(240, 32))
+        >>> draw, y = np.random.default_rng(0), np.repeat(np.arange(20), 12)
+        >>> X = draw.normal(size=(20, 32))[y] + draw.normal(size=(240, 32))
         >>> clf = FewShotClassifier().fit(X, y)
         >>> clf.predict_proba(X[:1]).shape
         (1, 20)

@@ -185,9 +185,13 @@ class ScaleLearner:
         return Metric(whitening, (weight / weight.mean()).to(x.dtype))
 
     def _look(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> list[Seen]:
-        """Tasks of held-out classes, seen by metrics of the others; of all, when they are few."""
+        """Tasks of held-out classes, seen by metrics of the others.
+
+        Of all classes, when they are too few for that, or the metric learns nothing from them.
+        """
         n_classes = int(labels.max()) + 1
-        if n_classes < MIN_CLASSES:
+        learns = self.center or recipe.shrinkage is not None or recipe.start is not None
+        if n_classes < MIN_CLASSES or not learns:
             return _tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
         seen = []
