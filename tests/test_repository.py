@@ -60,6 +60,7 @@ LAYERS = [
         ["torch_only.py", "--steps", "3"],
         ["plug_in.py", "--steps", "3"],
         ["own_scaler.py"],
+        ["sentences.py"],
     ],
     ids=lambda a: a[0],
 )

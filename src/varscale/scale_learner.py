@@ -28,6 +28,8 @@ from varscale.whitening import Whitening
 
 FOLDS, DEALS = 5, 2
 """Folds that the base classes are dealt into, and how often: which classes meet is chance."""
+FOLD_CLASSES = 5
+"""Classes of a fold, at least: tasks of two or three ways say little of tasks of many."""
 MIN_CLASSES = 10
 """With fewer base classes none is held out, and the axes are left alone."""
 MOST_DIMENSIONS = 2048
@@ -145,13 +147,13 @@ class ScaleLearner:
         dim, enough = x.shape[1], n_classes >= MIN_CLASSES
         shrinkage = None if self.shrinkage == "auto" else self.shrinkage
         if self.shrinkage == "auto" and enough and dim <= MOST_DIMENSIONS:
-            in_folds = (1 - 1 / FOLDS) * (len(x) - n_classes)
+            in_folds = (1 - 1 / folds_of(n_classes)) * (len(x) - n_classes)
             shrinkage = 0.9 if in_folds >= dim else None
         plain = Recipe(shrinkage)
         if self.scaler == "svs" or not enough:
             return [plain]
         metric = self._metric(plain, x, labels)
-        start = self._scale(_tasks_seen(metric, x, labels, labels, self.seed, FOLDS), n_classes)
+        start = self._scale(_tasks_seen(metric, x, labels, labels, self.seed, -1), n_classes)
         worth = [self.n_tasks if isinstance(self.n_tasks, int | float) else n_classes / 8]
         if self.n_tasks == "cv":
             worth = [n_classes / 16, n_classes / 8, n_classes / 4]
@@ -194,9 +196,9 @@ class ScaleLearner:
         if n_classes < MIN_CLASSES or not learns:
             return _tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
-        seen = []
-        for number in range(FOLDS * DEALS):
-            inside = np.isin(labels, orders[number // FOLDS][number % FOLDS :: FOLDS])
+        folds, seen = folds_of(n_classes), []
+        for number in range(folds * DEALS):
+            inside = np.isin(labels, orders[number // folds][number % folds :: folds])
             metric = self._metric(recipe, x[~inside], numbered(labels[~inside]))
             fold = labels[inside]
             seen += _tasks_seen(metric, x[inside], numbered(fold), fold, self.seed, number)
@@ -280,6 +282,11 @@ def _joined(seen: list[Seen]) -> list[Seen]:
         )
         for shape, parts in shapes.items()
     ]
+
+
+def folds_of(n_classes: int) -> int:
+    """How many folds so many classes make."""
+    return min(FOLDS, n_classes // FOLD_CLASSES)
 
 
 def numbered(labels: Int[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:

@@ -1,0 +1,138 @@
+"""How many known queries are turned away, how many strangers are caught.
+
+    python benchmarks/rejection.py DATA [--episodes 2000]
+
+The scale and the thresholds are learned on training (and validation) classes; a task has 10 known
+and 10 unknown test classes, 10 queries of each. Writes `rejection.csv` beside this file. Then come
+the start of the scale and the units of the embeddings, which must not matter: `starts.csv`.
+"""
+
+import argparse
+import csv
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from embeddings import DATASETS, QUERIES, Data, score
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from varscale import FewShotClassifier
+from varscale.data import EpisodeSampler
+from varscale.functional import log_softmax, prototypes
+from varscale.learned_scale import LearnedScale
+
+WAY, LEVELS = 10, (0.01, 0.05, 0.1)
+
+
+def base_scale(data: Data, splits: tuple[str, ...]) -> LearnedScale:
+    """The default estimator's scale, learned on the classes of these splits."""
+    x = torch.cat([data.splits[split][0] for split in splits])
+    shift, labels = 0, []
+    for split in splits:
+        labels.append(data.splits[split][1] + shift)
+        shift = int(labels[-1].max()) + 1
+    return FewShotClassifier().fit(x.numpy(), np.concatenate(labels)).scale_
+
+
+def rejected(data: Data, scale: LearnedScale, shot: int, episodes: int) -> list[dict]:
+    """Shares of known and unknown queries rejected at each level, and areas under the curve."""
+    x, y = data.splits["test"]
+    sampler = EpisodeSampler(y, 2 * WAY, shot, QUERIES, stream="rejection")
+    assert scale.conformity is not None
+    count = torch.full((WAY,), shot)
+    floors = [scale.conformity.thresholds(count, level) for level in LEVELS]
+    known, below, scores = [], [[] for _ in LEVELS], {"ours": [], "max-softmax": [], "energy": []}
+    for start in range(0, episodes, 50):
+        rows = sampler.batch(start, 50)
+        inside = rows.support_labels < WAY
+        support = x[rows.support[inside].view(50, -1)]
+        labels = rows.support_labels[inside].view(50, -1)
+        similarity = scale.metric(x[rows.query], prototypes(support, labels, WAY))
+        logits = scale.at_shots(count.float()) * similarity
+        known.append(rows.query_labels < WAY)
+        for floor, part in zip(floors, below, strict=True):
+            part.append((similarity < floor).all(-1))
+        scores["ours"].append(similarity.max(-1).values)
+        scores["max-softmax"].append(log_softmax(logits).max(-1).values)
+        scores["energy"].append(logits.logsumexp(-1))
+    is_known = torch.cat(known).flatten()
+    areas = {
+        f"auroc_{name}": roc_auc_score(is_known.numpy(), torch.cat(part).flatten().numpy())
+        for name, part in scores.items()
+    }
+    lines = []
+    for level, part in zip(LEVELS, below, strict=True):
+        unknown = torch.cat(part)
+        share = unknown.float()[torch.cat(known)].view(episodes, -1).mean(1)
+        lines.append(
+            {
+                "level": level,
+                "known_rejected": float(share.mean()),
+                "known_ci95": 1.96 * float(share.std()) / episodes**0.5,
+                "unknown_rejected": float(unknown.flatten()[~is_known].float().mean()),
+                **areas,
+            }
+        )
+    return lines
+
+
+def in_units(
+    scale: LearnedScale, unit: float, support: Tensor, labels: Tensor, query: Tensor, way: int
+) -> Tensor:
+    """Log-probabilities of one-shot tasks whose embeddings are multiplied by a number."""
+    similarity = scale.metric(unit * query, prototypes(unit * support, labels, way))
+    return log_softmax(scale.at_shots(torch.ones(1)) * similarity)
+
+
+def starts(data: Data, scaler: str) -> list[dict]:
+    """NLL on test tasks from several starts and in several units."""
+    x, y = data.splits["train"]
+    lines = []
+    cases = [(start, 1.0) for start in (1.0, 10.0, 100.0, 1000.0)] + [(20.0, 1e-3), (20.0, 1e3)]
+    for start, unit in cases:
+        clf = FewShotClassifier(scaler=scaler, init_scale=start).fit(unit * x.numpy(), y)
+
+        predict = partial(in_units, clf.scale_, unit)
+        nll = float(score(data, predict, 10, 1, 500)["nll"].mean())
+        lines.append({"scaler": scaler, "start": start, "unit": unit, "nll": nll})
+    return lines
+
+
+def write(name: str, lines: list[dict]) -> None:
+    """A CSV file beside this one."""
+    with (Path(__file__).parent / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        for line in lines:
+            writer.writerow(
+                {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
+            )
+
+
+def main() -> None:
+    """Measure both."""
+    parser = argparse.ArgumentParser(description="Rejection of unknown classes.")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--episodes", type=int, default=2000)
+    args = parser.parse_args()
+    lines, begun = [], []
+    for name in DATASETS:
+        data = Data(args.data, name)
+        for splits in (("train",), ("train", "val")):
+            scale = base_scale(data, splits)
+            for shot in (1, 5):
+                facts = {"dataset": name, "base": "+".join(splits), "base_classes": scale.n_classes}
+                facts |= {"way": WAY, "shot": shot, "episodes": args.episodes}
+                lines += [{**facts, **line} for line in rejected(data, scale, shot, args.episodes)]
+                print(*lines[-3:], sep="\n", flush=True)
+        for scaler in ("svs", "d-svs"):
+            begun += [{"dataset": name, **line} for line in starts(data, scaler)]
+            print(*begun[-6:], sep="\n", flush=True)
+    write("rejection.csv", lines)
+    write("starts.csv", begun)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""`varscale fit` and `predict`, on what people have."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import TINY
+from PIL import Image
+from test_estimator import classes
+
+from varscale import FewShotClassifier
+from varscale.cli.main import main
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Base classes, a few examples of others, and queries, with labels and without."""
+    x, y = classes()
+    np.savez(tmp_path / "base.npz", embeddings=x.astype(np.float16), labels=y)
+    x, y = classes(seed=1, n_classes=3)
+    names = np.array(["ape", "bee", "cat"])[y]
+    few = np.arange(len(y)) % 20 < 2
+    np.savez(tmp_path / "few.npz", features=x[few], labels=names[few])
+    np.savez(tmp_path / "labelled.npz", X=x[~few], y=names[~few])
+    np.save(tmp_path / "queries.npy", x[~few])
+    return tmp_path
+
+
+def run(capsys, *words):
+    status = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_from_a_file_to_answers(files, capsys):
+    status, out, _ = run(capsys, "fit", files / "base.npz", files / "base.st")
+    assert status == 0
+    assert "24 classes, 480 items of 16 numbers" in out
+    assert "learned on 24 classes" in out
+    status, out, _ = run(
+        capsys, "fit", files / "few.npz", files / "few.st", "--scale", files / "base.st", "--json"
+    )
+    facts = json.loads(out)
+    assert status == 0
+    assert facts["classes"] == 3
+    assert facts["learned_on"] == 24
+    assert facts["smallest_reject"] == 0.04
+
+    status, out, _ = run(capsys, "predict", files / "few.st", files / "queries.npy")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert status == 0
+    assert [row["item"] for row in rows] == [str(i) for i in range(54)]
+    x = np.load(files / "queries.npy").astype(np.float32)
+    clf = FewShotClassifier.load(files / "few.st")
+    assert [row["class"] for row in rows] == clf.predict(x).tolist()
+    expected = clf.predict_proba(x).max(1)
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], expected, atol=1e-5)
+    assert {row["unknown"] for row in rows} == {"0"}
+
+    words = ["predict", files / "few.st", files / "labelled.npz", "--reject", "0.2"]
+    status, out, _ = run(capsys, *words, "--out", files / "a.csv", "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert report["items"] == 54
+    assert report["accuracy"] == pytest.approx(
+        np.mean(clf.predict(x) == np.repeat(list(clf.classes_), 18))
+    )
+    written = list(csv.DictReader((files / "a.csv").read_text().splitlines()))
+    unknown = [row["unknown"] == "1" for row in written]
+    assert unknown == clf.is_unknown(x, 0.2).tolist()
+    status, out, _ = run(capsys, *words, "--json")
+    assert json.loads(out)["answers"][0].keys() == {"item", "class", "probability", "unknown"}
+    status, out, _ = run(capsys, *words, "--out", files / "a.csv")
+    assert out.endswith(f"54 answers, {sum(unknown)} of them unknown.\n")
+
+
+def test_splits_of_a_file(files, capsys):
+    x, y = classes()
+    homes = np.array(["train"] * 20 + ["test"] * 4)
+    np.savez(
+        files / "split.npz",
+        embeddings=x,
+        labels=y,
+        class_names=[f"c{i}" for i in range(24)],
+        class_split=homes,
+    )
+    status, out, _ = run(
+        capsys, "fit", files / "split.npz", files / "m.st", "--split", "train", "--json"
+    )
+    assert json.loads(out)["classes"] == 20
+    status, out, _ = run(capsys, "predict", files / "m.st", files / "split.npz", "--split", "test")
+    assert len(out.splitlines()) == 1 + 80
+    assert out.splitlines()[1].startswith("400,")  # its row in the file
+    for words, message in (
+        (["fit", files / "split.npz", files / "n.st", "--split", "val"], "has no val classes"),
+        (["fit", files / "base.npz", files / "n.st", "--split", "val"], "Expected a class_split"),
+        (["predict", files / "m.st", files / "queries.npy", "--split", "val"], "Expected labels"),
+    ):
+        status, out, err = run(capsys, *words)
+        assert (status, out) == (2, "")
+        assert message in err
+
+
+def test_images_and_a_run(tiny_images, tmp_path, capsys):
+    options = {**TINY, "scaler": "svs", "steps": 3, "val_every": 0}
+    words = [f"--{key}={value}" for key, value in options.items()]
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
+    draw = np.random.default_rng(0)
+    for name in ("one", "two", "three"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        centre = draw.uniform(60, 190, size=(12, 10, 3))
+        for i in range(4):
+            pixels = (centre + draw.normal(0, 20, size=(12, 10, 3))).clip(0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / name / f"{i}.png")
+    (tmp_path / "flat").mkdir()
+    shutil.copy(tmp_path / "images" / "two" / "0.png", tmp_path / "flat" / "x.png")
+    capsys.readouterr()
+    embed = ["--run", tmp_path / "run"]
+    status, out, _ = run(capsys, "fit", tmp_path / "images", tmp_path / "m.st", *embed, "--json")
+    assert status == 0
+    assert json.loads(out)["classes"] == 3
+    status, out, _ = run(capsys, "predict", tmp_path / "m.st", tmp_path / "flat", *embed)
+    assert out.splitlines()[1].startswith("x.png,two,")
+    status, out, err = run(capsys, "fit", tmp_path / "flat", tmp_path / "n.st", *embed)
+    assert status == 2
+    assert "folders named like the classes" in err
+    status, out, err = run(capsys, "fit", tmp_path / "images", tmp_path / "n.st")
+    assert "--run RUN" in err
+    (tmp_path / "empty").mkdir()
+    status, out, err = run(capsys, "fit", tmp_path / "empty", tmp_path / "n.st", *embed)
+    assert "Expected images in" in err
+    status, out, err = run(
+        capsys, "fit", tmp_path / "images", tmp_path / "n.st", *embed, "--split", "val"
+    )
+    assert "no split" in err
+    assert not (tmp_path / "n.st").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit", "{}/queries.npy", "{}/m.st"], "Expected the classes of the items"),
+        (["fit", "{}/none.npz", "{}/m.st"], "Expected a file of embeddings"),
+        (["fit", "{}/base.npz", "{}/no/m.st"], "Expected a folder at"),
+        (
+            ["fit", "{}/base.npz", "{}/m.st", "--scale", "{}/base.npz"],
+            "no classifier that varscale",
+        ),
+        (["fit", "{}/base.npz", "{}/m.st", "--scale", "-3"], "Expected a scale > 0"),
+        (["predict", "{}/none", "{}/queries.npy"], "got no file"),
+    ],
+)
+def test_wrong_input_is_one_sentence(files, capsys, words, message):
+    status, out, err = run(capsys, *(word.format(files) for word in words))
+    assert (status, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.filterwarnings("default")
+def test_levels_that_cannot_be_promised(files, capsys):
+    run(capsys, "fit", files / "base.npz", files / "base.st")
+    run(capsys, "fit", files / "few.npz", files / "fixed.st", "--scale", "10")
+    words = ["predict", files / "fixed.st", files / "queries.npy", "--reject", "0.1"]
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "at least 10 classes" in err
+    words = ["predict", files / "base.st", files / "queries.npy", "--reject", "0.01"]
+    status, out, err = run(capsys, *words)
+    assert status == 0
+    assert "warning: With 24 base classes nothing can be rejected at 0.01" in err
+    assert ",1\n" not in out
