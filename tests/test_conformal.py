@@ -13,20 +13,33 @@ def test_quantiles_weigh_classes_alike():
     """A class with a thousand items counts as much as one with ten."""
     many, few = torch.zeros(1000), torch.ones(10)
     seen = [(1, torch.cat([many, few]), torch.tensor([0] * 1000 + [1] * 10))]
-    quantiles = class_quantiles(seen, n_classes=2).quantiles[0]
+    quantiles = class_quantiles(seen).quantiles[0]
     assert quantiles[LEVELS // 2 - 5] == 0.0
     assert quantiles[LEVELS // 2 + 5] == 1.0
 
 
 def test_threshold_is_the_corrected_quantile():
     values = torch.linspace(0, 1, LEVELS).double()
-    conformity = Conformity(torch.tensor([1, 5]), torch.stack([values, values + 1]), n_classes=49)
-    level = (0.1 * 50 - 1) / 49
+    classes = torch.tensor([49, 24])
+    conformity = Conformity(torch.tensor([1, 5]), torch.stack([values, values + 1]), classes)
+    one, five = (0.1 * 50 - 1) / 49, 1 + (0.1 * 25 - 1) / 24
     got = conformity.thresholds(torch.tensor([1, 4, 5, 80]), 0.1)
-    assert got.tolist() == pytest.approx([level, level, 1 + level, 1 + level], abs=1 / (LEVELS - 1))
-    assert (got <= torch.tensor([level, level, 1 + level, 1 + level]) + 1e-12).all()  # rounded down
-    assert conformity.smallest_share == 0.02
-    assert conformity.thresholds(torch.tensor([1]), 0.02).tolist() == [-torch.inf]
+    assert got.tolist() == pytest.approx([one, one, five, five], abs=1 / (LEVELS - 1))
+    assert (got <= torch.tensor([one, one, five, five]) + 1e-12).all()  # rounded down
+    assert conformity.smallest_share(torch.tensor([1])) == 0.02
+    assert conformity.smallest_share(torch.tensor([7, 9])) == 0.04
+    assert conformity.thresholds(torch.tensor([1, 5]), 0.03).isfinite().tolist() == [True, False]
+
+
+def test_only_classes_that_were_seen_count():
+    """Small classes take no part in tasks of many shots, so they promise nothing about them."""
+    x, y = classes(n_classes=30, per_class=30)
+    kept = (y < 15) | (np.arange(len(y)) % 30 < 3)  # half of the classes keep three items
+    conformity = FewShotClassifier().fit(x[kept], y[kept]).scale_.conformity
+    assert conformity.shots.tolist() == [1, 2, 3, 5, 10, 20]
+    assert conformity.n_classes[-1] == 15
+    assert 15 <= conformity.n_classes[0] <= 30
+    assert FewShotClassifier().fit(x, y).scale_.conformity.n_classes.tolist() == [30] * 6
 
 
 @pytest.mark.parametrize("shot", [1, 5])

@@ -93,6 +93,8 @@ def test_whitening_and_weights_pay_on_unseen_classes(base):
     plain = FewShotClassifier(center=False, shrinkage=None).fit(*classes())
     weighted = FewShotClassifier(scaler="d-svs", steps=50).fit(*classes())
     raw, white, many = (few_shot(c, x, y, way=10, shot=2)[0] for c in (plain, base, weighted))
+    assert base.scale_.metric.whitening.matrix is not None
+    assert plain.scale_.metric.whitening.matrix is None
     assert white > raw + 0.02
     assert many > raw + 0.02
     assert len(weighted.scale_.metric.weight) == 16
@@ -165,6 +167,11 @@ def test_unequal_shots_do_not_favour_the_larger_class(base):
     assert 0.4 < share < 0.6
 
 
+def test_many_classes_of_one_example_are_no_regression(base):
+    x, y = classes(seed=2, n_classes=60, per_class=1)
+    FewShotClassifier(scale=base.scale_).fit(x, y)  # scikit-learn would warn: warnings are errors
+
+
 def test_one_shot_of_each_class_is_a_guess_and_says_so():
     x, y = classes(n_classes=4, per_class=1)
     with pytest.warns(UserWarning, match="which is a guess"):
@@ -184,6 +191,48 @@ def test_classes_of_any_size_are_learned_from(counts):
         p = clf.predict_proba(x)
         assert np.isfinite(p).all()
         np.testing.assert_allclose(p.sum(1), 1)
+
+
+@pytest.mark.parametrize("per_class", [2, 3, 5])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_little_data_does_not_make_it_sure(n_classes, per_class):
+    """The prior holds where the data do not: not much worse than a scale of 20."""
+    nll = {None: [], 20.0: []}
+    for seed in range(6):
+        x, y = classes(n_classes=n_classes, per_class=20, seed=seed, common=0.0)
+        few = np.arange(len(y)) % 20 < per_class
+        for scale, values in nll.items():
+            p = FewShotClassifier(scale=scale).fit(x[few], y[few]).predict_proba(x[~few])
+            values.append(-np.log(p[np.arange(len(p)), y[~few]].clip(1e-12)).mean())
+    assert np.mean(nll[None]) < np.mean(nll[20.0]) + (0.5 if per_class == 2 else 0.15)
+
+
+def test_arrays_of_any_layout(base):
+    x, y = classes(seed=2, n_classes=4)
+    expected = FewShotClassifier(scale=base.scale_).fit(x, y).predict_proba(x)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for other in (x[::-1], np.asfortranarray(x)[::-1], frozen[::-1]):
+        clf = FewShotClassifier(scale=base.scale_).fit(other, y[::-1])
+        np.testing.assert_allclose(clf.predict_proba(other), expected[::-1], atol=1e-10)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_seeds_and_numbers_of_numpy(tmp_path):
+    x, y = classes(n_classes=12)
+    zero, one = (FewShotClassifier(random_state=seed).fit(x, y).scale_.mean for seed in (0, 1))
+    assert zero != one
+    assert FewShotClassifier().fit(x, y).scale_.mean == zero
+    clf = FewShotClassifier(
+        random_state=np.random.RandomState(3),
+        shrinkage=np.float32(0.5),
+        init_scale=np.float32(20),
+        n_tasks=np.int64(3),
+        scaler="d-svs",
+        steps=2,
+    ).fit(x, y)
+    clf.save(tmp_path / "m")
+    assert FewShotClassifier.load(tmp_path / "m").get_params()["n_tasks"] == 3
 
 
 def test_useless_features_give_even_odds():
@@ -247,8 +296,50 @@ def test_saved_and_loaded_it_answers_alike(scaler, tmp_path):
     assert np.array_equal(twin.predict(x, reject=0.05), clf.predict(x, reject=0.05))
     assert repr(twin.scale_) == repr(clf.scale_)
     assert twin.get_params()["scaler"] == scaler
-    twin.partial_fit(x[:3] + 9, ["new", "new", "new"])
-    assert "new" in twin.classes_
+    twin.partial_fit(x[:3] + 9, ["new and longer than the others"] * 3)
+    assert "new and longer than the others" in twin.classes_
+    refitted = clone(FewShotClassifier.load(tmp_path / "model.safetensors")).fit(x[:4], y[:4])
+    assert refitted.scale_.mean == clf.scale_.mean  # what was loaded keeps its scale
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("centres", lambda t: t * torch.nan),
+        ("centres", lambda t: t[:, 0]),
+        ("centres", lambda t: t[1:]),
+        ("counts", lambda t: t * 0),
+        ("matrix", lambda t: t[:3]),
+        ("mean", lambda t: t[:3]),
+        ("weight", lambda t: -t),
+        ("quantiles", lambda t: t * torch.nan),
+        ("quantiles", lambda t: t[:, :5]),
+        ("fold_classes", lambda t: t * 0),
+        ("classes", lambda c: c[::-1]),
+        ("classes", lambda c: ["a"] * len(c)),
+        ("scale", lambda s: {**s, "mean": -1.0}),
+        ("scale", lambda s: {**s, "mean": float("nan")}),
+        ("scale", lambda s: {**s, "shot_offset": "x"}),
+        ("scale", lambda s: {}),
+    ],
+)
+def test_files_that_were_tampered_with_are_refused(base, tmp_path, name, change):
+    import json
+
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    base.save(tmp_path / "m")
+    with safe_open(tmp_path / "m", framework="pt") as file:
+        facts = json.loads(file.metadata()["varscale"])
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    if name in tensors:
+        tensors[name] = change(tensors[name]).contiguous()
+    else:
+        facts[name] = change(facts[name])
+    save_file(tensors, tmp_path / "bad", {"varscale": json.dumps(facts)})
+    with pytest.raises(ValueError, match="no classifier that varscale saved"):
+        FewShotClassifier.load(tmp_path / "bad")
 
 
 def test_files_that_are_no_classifiers_are_refused(tmp_path):
@@ -290,11 +381,22 @@ def test_wrong_data_are_refused(base):
         FewShotClassifier(scale=base.scale_).fit(x[:, :4], y)
     with pytest.raises(ValueError, match="NaN"):
         FewShotClassifier().fit(np.where(x > 3, np.nan, x), y)
+    for unit in (1e37, 1e-20):
+        with pytest.raises(ValueError, match="embeddings of ordinary size"):
+            FewShotClassifier().fit(unit * x, y)
     clf = FewShotClassifier(scale=base.scale_).fit(x, y)
-    with pytest.raises(ValueError, match="Expected classes like"):
+    with pytest.raises(ValueError, match="Expected classes like 0, got 'three'"):
         clf.partial_fit(x[:1], ["three"])
+    with pytest.raises(ValueError, match="Expected classes like 'a', got 1"):
+        FewShotClassifier(scale=10.0).fit(x, np.array(["a", "b", "c"])[y]).partial_fit(x[:1], [1])
     with pytest.raises(ValueError, match="reject between 0 and 1"):
         clf.predict(x, reject=5)
+    for wrong in (clf, "base.safetensors"):
+        with pytest.raises(ValueError, match="a number or a classifier's scale_"):
+            FewShotClassifier(scale=wrong).fit(x, y)
+    named = FewShotClassifier(scale=base.scale_).fit(x, np.array(["a", "b", "unknown"])[y])
+    with pytest.raises(ValueError, match="no class called 'unknown'"):
+        named.predict(x, reject=0.1)
     with pytest.raises(ValueError, match="at least 10 classes"):
         FewShotClassifier(scale=10.0).fit(x, y).predict(x, reject=0.1)
 

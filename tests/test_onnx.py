@@ -79,6 +79,24 @@ def test_a_whole_run_from_images_on_the_command_line(tmp_path, tiny_images, caps
             np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
+def test_a_number_that_no_support_has_gets_no_probability(tmp_path):
+    import onnx
+    import onnxruntime
+
+    model = varscale.create(**{"host": "pn", **DIM, **CASES["shots"]}).eval()
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
+    labels = np.array([0, 1, 3])
+    (p,) = session.run(None, {"support": x, "labels": labels, "query": x})
+    assert p.shape == (3, 4)
+    assert (p[:, 2] == 0).all()
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-6)
+    graph = onnx.load(tmp_path / "m.onnx")
+    assert graph.producer_name == "varscale"
+    assert "0 to ways - 1" in graph.doc_string
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path):
     tadam = varscale.create("tadam", backbone="resnet12", backbone_options={"width": 1 / 16})
     with pytest.raises(ValueError, match="depends on the task"):

@@ -39,7 +39,7 @@ LAYERS = [
         "whitening",
     ],
     ["scalers", "hosts", "backbones", "data", "learned_scale"],
-    ["objective", "presets", "metric_learning", "cotraining"],
+    ["objective", "presets", "metric_learning", "cotraining", "classifier_file"],
     ["model"],
     ["factory", "evaluation", "frozen", "onnx_graph"],
     ["config", "figures", "launch", "scale_learner", "update"],

@@ -27,17 +27,16 @@ class Conformity:
     Attributes:
         shots: Supports of the prototypes, ascending.
         quantiles: Of the similarities at each number of shots, at `LEVELS` even steps from 0 to 1.
-        n_classes: Classes that were held out.
+        n_classes: Held-out classes that had items enough for each number of shots.
     """
 
     shots: Int[Tensor, " shot"]
     quantiles: Float[Tensor, "shot level"]
-    n_classes: int
+    n_classes: Int[Tensor, " shot"]
 
-    @property
-    def smallest_share(self) -> float:
-        """Below this share nothing is ever rejected: too few classes were seen to promise it."""
-        return 1 / (self.n_classes + 1)
+    def smallest_share(self, count: Int[Tensor, " way"]) -> float:
+        """Up to this share nothing is ever rejected: too few classes were seen to promise it."""
+        return 1 / (int(self.n_classes[self._row(count)].max()) + 1)
 
     def thresholds(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """The similarity that each class asks for at least.
@@ -47,23 +46,26 @@ class Conformity:
                 shots up to it: more shots make items more similar, so too few are rejected.
             share: Of known items that may be rejected.
         """
-        level = (share * (self.n_classes + 1) - 1) / self.n_classes
-        if level <= 0:
-            return self.quantiles.new_full(count.shape, -torch.inf)
-        place = int(level * (LEVELS - 1))  # down to the nearest kept: the lower threshold
-        row = torch.searchsorted(self.shots, count.to(self.shots), right=True) - 1
-        return self.quantiles[:, place][row.clamp_min(0)]
+        row = self._row(count)
+        classes = self.n_classes[row].double()
+        level = (share * (classes + 1) - 1) / classes
+        place = (level * (LEVELS - 1)).long().clamp_min(0)  # down: the lower threshold
+        return self.quantiles[row, place].masked_fill(level <= 0, -torch.inf)
+
+    def _row(self, count: Int[Tensor, " way"]) -> Int[Tensor, " way"]:
+        """The largest calibrated number of shots up to each."""
+        place = torch.searchsorted(self.shots, count.to(self.shots), right=True) - 1
+        return place.clamp_min(0)
 
 
-def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]], n_classes: int) -> Conformity:
+def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]]) -> Conformity:
     """Quantiles of similarities in which every class weighs the same.
 
     Args:
         seen: Number of shots, similarities of items to their own prototype, and their classes.
-        n_classes: Classes that were held out.
     """
     shots = sorted({shot for shot, _, _ in seen})
-    rows = []
+    rows, n_classes = [], []
     for shot in shots:
         values = torch.cat([own for n, own, _ in seen if n == shot]).double()
         classes = torch.cat([c for n, _, c in seen if n == shot])
@@ -73,4 +75,5 @@ def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]], n_classes: int) 
         at = torch.linspace(0, 1, LEVELS, dtype=torch.float64) * mass[-1]
         place = torch.searchsorted(mass, at).clamp_max(len(values) - 1)
         rows.append(values[order][place])
-    return Conformity(torch.tensor(shots), torch.stack(rows), n_classes)
+        n_classes.append(int((size > 0).sum()))
+    return Conformity(torch.tensor(shots), torch.stack(rows), torch.tensor(n_classes))

@@ -1,30 +1,31 @@
 """Few-shot classification of embeddings, as scikit-learn has its estimators."""
 
-import json
 import warnings
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.files import write_whole
+from varscale.classifier_file import Stored
 from varscale.learned_scale import GUESS, LearnedScale, given_scale
 from varscale.scale_learner import ScaleLearner, ScalerName
 from varscale.shots import tempered
-from varscale.version import __version__
 
 UNKNOWN = "unknown"
 """What `predict` answers when it rejects a query."""
 
 DTYPES = [np.float64, np.float32, np.float16]
+
+LARGEST = 1e10
+"""Embeddings with larger numbers, or with none above one over it, are taken for a mistake."""
 
 CHUNK = 1 << 24
 """Similarities that are held at once."""
@@ -38,8 +39,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     another classifier.
 
     Args:
-        scale: Where the scale comes from: `None` learns it; a `LearnedScale`, such as another
-            classifier's `scale_`, or a number is used as it is.
+        scale: `None` learns it. Another classifier's `scale_`, which brings its origin, whitening
+            and thresholds along, or a number for the plain cosine is used as it is, and the
+            arguments that follow mean nothing.
         scaler: `svs`, one scale; or `d-svs`, one weight per dimension under a hierarchical prior.
         center: Put the origin at the mean of the base embeddings.
         shrinkage: Of the covariance within classes towards the identity, before whitening by it:
@@ -48,7 +50,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             their number when not given; `"cv"` chooses by held-out classes.
         init_scale: Where the scale starts; it ends in the same place.
         steps: Steps in which `d-svs` learns.
-        random_state: Seed, a whole number.
+        random_state: Seed, as scikit-learn takes it; `None` is 0.
 
     Attributes:
         classes_: The classes, sorted.
@@ -122,8 +124,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "scale_"):
             return self.fit(X, y)
         items, labels = self._checked(X, y, reset=False)
-        if labels.dtype.kind in "OSU" and self.classes_.dtype.kind not in "OSU":
-            raise ValueError(f"Expected classes like {self.classes_[0]!r}, got {labels[0]!r}.")
+        if (labels.dtype.kind in "OSU") != (self.classes_.dtype.kind in "OSU"):
+            known, got = self.classes_.tolist()[0], labels.tolist()[0]
+            raise ValueError(f"Expected classes like {known!r}, got {got!r}.")
         known = self.classes_
         self.classes_ = np.union1d(known, labels)
         n, place = len(self.classes_), np.searchsorted(self.classes_, known)
@@ -145,13 +148,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def predict(self, X: ArrayLike, reject: float | None = None) -> np.ndarray:
-        """The most likely class of each query, or "unknown".
+        """The most likely class of each query, or "unknown" (in an array of objects).
 
         Args:
             X: Embeddings.
-            reject: Share of queries of known classes that may be rejected at most, such as 0.05;
-                `None` never answers "unknown". The promise is conformal: it rests on the base
-                classes being like the classes asked about, not on the scale.
+            reject: Share of queries of known classes that may be rejected at most, such as 0.1, on
+                average over base and new classes; `None` never answers "unknown". See M29.
         """
         items = self._queries(X)
         answer = np.empty(len(items), dtype=np.int64)
@@ -161,13 +163,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reject is None:
             return labels
         labels = labels.astype(object)
-        labels[self.is_unknown(items, reject)] = UNKNOWN
+        labels[self._unknown(items, reject)] = UNKNOWN
         return labels
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes, at a level as for `predict`."""
-        items = self._queries(X)
-        floor = self._floor(reject)
+        return self._unknown(self._queries(X), reject)
+
+    def _unknown(self, items: np.ndarray, reject: float) -> np.ndarray:
+        if UNKNOWN in self.classes_.tolist():
+            raise ValueError(
+                f"Expected no class called {UNKNOWN!r}: that is what rejecting answers."
+            )
+        floor = self.scale_.floor(torch.from_numpy(self.counts_), reject)
         out = np.empty(len(items), dtype=bool)
         for start, similarity in self._similarities(items):
             out[start : start + len(similarity)] = (similarity < floor).all(-1).numpy()
@@ -182,43 +190,32 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def save(self, path: str | Path) -> None:
-        """Write the classifier into one safetensors file, its settings as JSON in the header."""
+        """Write the classifier into one file, tensors and JSON."""
         check_is_fitted(self, "centres_")
-        tensors = {
-            "centres": torch.from_numpy(self.centres_),
-            "counts": torch.from_numpy(self.counts_),
-            **self.scale_.tensors(),
-        }
-        facts = {
-            "version": __version__,
-            "classes": self.classes_.tolist(),
-            "dtype": self.classes_.dtype.str,
-            "params": {**self.get_params(deep=False), "scale": None},
-            "scale": self.scale_.facts(),
-        }
-        write_whole(Path(path), save(tensors, {"varscale": json.dumps(facts)}))
+        params = {**self.get_params(deep=False), "scale": None, "random_state": None}
+        names = getattr(self, "feature_names_in_", None)
+        features = None if names is None else names.tolist()
+        Stored(self.classes_, self.centres_, self.counts_, self.scale_, params, features).write(
+            Path(path)
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":
-        """Read what `save` wrote; no code is ever loaded."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                facts = json.loads((file.metadata() or {})["varscale"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self = cls(**facts["params"])
-            self.scale_ = LearnedScale.restored(facts["scale"], tensors)
-            self.classes_ = np.array(facts["classes"], dtype=facts["dtype"])
-            self.centres_, self.counts_ = tensors["centres"].numpy(), tensors["counts"].numpy()
-            self.n_features_in_ = self.centres_.shape[1]
-            return self
-        except FileNotFoundError as error:
-            raise ValueError(f"Expected a saved classifier at {path}, got no file.") from error
-        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise ValueError(f"{path} is no classifier that varscale saved: {error!r}.") from error
+        """Read what `save` wrote; no code is ever loaded. Fitted again, it keeps its scale."""
+        stored = Stored.read(Path(path))
+        self = cls(**{**stored.params, "scale": stored.scale, "random_state": 0})
+        self.scale_, self.classes_ = stored.scale, stored.classes
+        self.centres_, self.counts_ = stored.centres, stored.counts
+        self.n_features_in_ = stored.scale.dim
+        if stored.features is not None:
+            self.feature_names_in_ = np.array(stored.features, dtype=object)
+        return self
 
     def _checked(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         items, labels = validate_data(self, X, y, reset=reset, dtype=DTYPES)
-        check_classification_targets(labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # many classes of one example are no regression here
+            check_classification_targets(labels)
         return _wide(items), labels
 
     def _queries(self, X: ArrayLike) -> np.ndarray:
@@ -235,6 +232,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             return self.scale
         if self.scale is not None:
+            if not isinstance(self.scale, Real):
+                raise ValueError(
+                    "Expected scale to be a number or a classifier's scale_, got "
+                    f"{type(self.scale).__name__}. Of a file: FewShotClassifier.load(FILE).scale_."
+                )
             return given_scale(self.scale, dim)
         learner = ScaleLearner(
             scaler=self.scaler,
@@ -243,8 +245,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_tasks=self.n_tasks,
             init_scale=self.init_scale,
             steps=self.steps,
-            seed=0 if self.random_state is None else self.random_state,
+            seed=_seed(self.random_state),
         )
+        largest = float(x.abs().max())
+        if largest > LARGEST or 0 < largest < 1 / LARGEST:
+            raise ValueError(
+                f"Expected embeddings of ordinary size, got {largest:.3g} as the largest number. "
+                "Divide them all by it."
+            )
         learned = learner(x, labels)
         if learned is None:
             warnings.warn(
@@ -269,24 +277,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         count = torch.from_numpy(self.counts_).to(similarity)
         return tempered(similarity, self.scale_.at_shots(count).unsqueeze(0))
 
-    def _floor(self, share: float) -> Tensor:
-        """The similarity below which each class calls a query foreign."""
-        if not 0 < share < 1:
-            raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
-        conformity = self.scale_.conformity
-        if conformity is None:
-            raise ValueError(
-                "To answer with none of the classes, the scale must be learned on at least 10 "
-                f"classes of two or more examples; it is {self.scale_!r}."
-            )
-        if share <= (least := conformity.smallest_share):
-            warnings.warn(
-                f"With {conformity.n_classes} base classes nothing can be rejected at {share:g}: "
-                f"the least share that can be promised is {least:.3g}.",
-                stacklevel=3,
-            )
-        return conformity.thresholds(torch.from_numpy(self.counts_), share)
-
 
 def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:
     """Sum of the items of each class, in float64."""
@@ -296,5 +286,13 @@ def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _wide(items: np.ndarray) -> np.ndarray:
-    """Half precision as single, all else as it is."""
-    return items.astype(np.float32) if items.dtype == np.float16 else items
+    """Half precision as single, in memory that torch can take."""
+    dtype = np.float32 if items.dtype == np.float16 else items.dtype
+    return np.require(items, dtype, ["C", "W"])
+
+
+def _seed(random_state: object) -> int:
+    """A whole number of whatever scikit-learn takes as one."""
+    if random_state is None or isinstance(random_state, Integral):
+        return int(random_state or 0)
+    return int(check_random_state(random_state).randint(2**31))

@@ -2,8 +2,9 @@
 
 import math
 
+import numpy as np
 import torch
-from jaxtyping import Integer
+from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 
@@ -45,3 +46,8 @@ def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[T
     *task, _ = labels.shape
     offset = n_way * torch.arange(math.prod(task), device=labels.device)
     return (labels.long() + offset.view(*task, 1)).flatten()
+
+
+def numbered(labels: Shaped[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
+    """Classes numbered from 0 without a gap, in sorted order."""
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)

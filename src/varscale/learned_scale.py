@@ -1,15 +1,16 @@
 """What a classifier of new classes needs from elsewhere: a metric and its scale."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from varscale.conformal import Conformity
+from varscale.conformal import LEVELS, Conformity
 from varscale.functional import dot_logits, normalize
 from varscale.shots import shot_factor
 from varscale.whitening import Whitening
@@ -70,6 +71,28 @@ class LearnedScale:
         """The scale of classes of so many supports (M23)."""
         return self.mean * shot_factor(count, self.shot_offset)
 
+    def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
+        """The similarity below which a class of so many supports calls a query foreign (M29).
+
+        Args:
+            count: Supports of each class.
+            share: Of queries of known classes that may be rejected.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
+        if self.conformity is None:
+            raise ValueError(
+                "To reject, a scale must have been learned on at least 10 classes of two or more "
+                f"examples; this is {self!r}. Pass one learned on other classes as scale."
+            )
+        if share <= (least := self.conformity.smallest_share(count)):
+            warnings.warn(
+                f"With {round(1 / least) - 1} base classes nothing can be rejected at {share:g}: "
+                f"the least share that can be promised is {least:.3g}.",
+                stacklevel=4,
+            )
+        return self.conformity.thresholds(count, share)
+
     def tensors(self) -> dict[str, Tensor]:
         """Its tensors by name, to be stored."""
         tensors = {"mean": self.metric.whitening.mean, "weight": self.metric.weight}
@@ -78,6 +101,7 @@ class LearnedScale:
         if self.conformity is not None:
             tensors["shots"] = self.conformity.shots
             tensors["quantiles"] = self.conformity.quantiles
+            tensors["fold_classes"] = self.conformity.n_classes
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def facts(self) -> dict[str, Any]:
@@ -90,8 +114,29 @@ class LearnedScale:
         metric = Metric(Whitening(tensors["mean"], tensors.get("matrix")), tensors["weight"])
         conformity = None
         if "quantiles" in tensors:
-            conformity = Conformity(tensors["shots"], tensors["quantiles"], facts["n_classes"])
-        return cls(metric, conformity=conformity, **{name: facts[name] for name in NUMBERS})
+            conformity = Conformity(tensors["shots"], tensors["quantiles"], tensors["fold_classes"])
+        scale = cls(metric, conformity=conformity, **{name: facts[name] for name in NUMBERS})
+        scale.check()
+        return scale
+
+    def check(self) -> None:
+        """Refuse what no learning gives: somebody else's file may hold anything."""
+        numbers, dim = self.facts(), self.dim
+        if not all(isinstance(n, int | float) and 0 <= n < math.inf for n in numbers.values()):
+            raise ValueError(f"numbers that are none: {numbers}")
+        if any(not t.isfinite().all() for t in self.tensors().values()):
+            raise ValueError("tensors with NaN or infinity")
+        matrix, weight = self.metric.whitening.matrix, self.metric.weight
+        if self.mean == 0 or (matrix is not None and matrix.shape != (dim, dim)):
+            raise ValueError("a scale of 0, or a whitening of another size")
+        if weight.ndim != 1 or len(weight) not in (1, dim) or not (weight >= 0).all():
+            raise ValueError("weights of another size, or below 0")
+        if self.conformity is not None:
+            shots, classes = self.conformity.shots, self.conformity.n_classes
+            if self.conformity.quantiles.shape != (len(shots), LEVELS) or not len(shots):
+                raise ValueError("quantiles of another size")
+            if classes.shape != shots.shape or (classes < 1).any() or (shots.diff() < 1).any():
+                raise ValueError("numbers of shots or classes that cannot be")
 
     def __repr__(self) -> str:
         learned = f"learned on {self.n_classes} classes" if self.n_classes else "not learned"

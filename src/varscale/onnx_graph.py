@@ -1,5 +1,6 @@
 """A model as one ONNX graph: supports, their labels and queries in, probabilities out."""
 
+import copy
 import io
 import logging
 import warnings
@@ -16,6 +17,7 @@ from varscale.functional import log_softmax, normalize, task_prototype
 from varscale.hosts import MatchingNetwork, PrototypicalNetwork
 from varscale.model import ScaledModel
 from varscale.shots import shot_factor, tempered
+from varscale.version import __version__
 
 TOLERANCE = 1e-5
 """Largest difference of a probability between the graph and the model."""
@@ -24,7 +26,7 @@ TOLERANCE = 1e-5
 class FewShotGraph(nn.Module):
     """What `ScaledModel.predict` computes for one task, in operations that a graph can hold.
 
-    The number of classes is the largest label plus one; every class needs a support.
+    The number of classes is the largest label plus one.
 
     Args:
         model: A prototypical or matching network.
@@ -54,6 +56,7 @@ class FewShotGraph(nn.Module):
         torch._check(n_way >= 2)  # so that tracing knows it is no empty axis
         member = labels == torch.arange(n_way).unsqueeze(1)  # (way, support)
         count = member.sum(1).to(support.dtype)
+        missing = count == 0  # a number that no support has: its probability is 0
         if host.normalize != "none":
             query = normalize(query)
         if host.normalize.startswith("each"):
@@ -62,13 +65,13 @@ class FewShotGraph(nn.Module):
             similarity = host.compare(query, support, alpha).unsqueeze(1)  # (query, 1, support)
             logits = similarity.masked_fill(~member, -torch.inf).logsumexp(-1)
         else:
-            centres = member.to(support.dtype) @ support / count.unsqueeze(1)
+            centres = member.to(support.dtype) @ support / count.clamp_min(1).unsqueeze(1)
             if host.normalize in ("prototype", "each_then_mean_unit"):
                 centres = normalize(centres)
             logits = host.compare(query, centres, alpha)
         if model.scaler.log_shot_offset is not None:
             logits = tempered(logits, shot_factor(count, model.scaler.log_shot_offset.exp()))
-        return log_softmax(logits).exp()
+        return log_softmax(logits.masked_fill(missing, -torch.inf)).exp()
 
 
 def export_model(model: ScaledModel, path: Path) -> float:
@@ -81,7 +84,7 @@ def export_model(model: ScaledModel, path: Path) -> float:
     shape = getattr(model.host.backbone, "in_shape", None)
     if shape is None:
         raise ValueError("Expected a backbone that knows its in_shape, got none.")
-    graph = FewShotGraph(model.float()).eval()
+    graph = FewShotGraph(copy.deepcopy(model).float()).eval()
     content = _exported(graph, shape)
     difference = compared(graph, content, shape)
     if not difference <= TOLERANCE:
@@ -96,7 +99,9 @@ def export_model(model: ScaledModel, path: Path) -> float:
 def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
     from torch.export import Dim
 
-    support, query = torch.rand(6, *shape), torch.rand(4, *shape)
+    support, query = (
+        torch.linspace(0, 1, 10).view(10, *(1 for _ in shape)).expand(10, *shape).split([6, 4])
+    )
     labels = torch.tensor([0, 0, 1, 1, 1, 2])
     items = Dim("support", min=2)
     disabled = logging.root.manager.disable
@@ -116,7 +121,14 @@ def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
     finally:
         logging.disable(disabled)
     assert program is not None
-    return bytes(program.model_proto.SerializeToString())
+    proto = program.model_proto
+    proto.doc_string = (
+        "support: float32 items, images from 0 to 1. labels: int64, 0 to ways - 1. query: items. "
+        "probability: one row a query, one column a class."
+    )
+    proto.producer_name, proto.producer_version = "varscale", __version__
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "way"
+    return bytes(proto.SerializeToString())
 
 
 def compared(graph: FewShotGraph, content: bytes, shape: tuple[int, ...]) -> float:

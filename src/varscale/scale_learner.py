@@ -8,6 +8,7 @@ teaches the scale, the shot law and the conformal thresholds.
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -19,14 +20,15 @@ from varscale.conformal import class_quantiles
 from varscale.factory import create
 from varscale.frozen import MixedTasks, learn
 from varscale.functional import prototypes, query_nll
-from varscale.learned_scale import LearnedScale, Metric
+from varscale.labels import numbered
+from varscale.learned_scale import GUESS, LearnedScale, Metric
 from varscale.random import uniform
 from varscale.registry import unknown
 from varscale.scalers import SVS
 from varscale.shots import shot_factor
 from varscale.whitening import Whitening
 
-FOLDS, DEALS = 5, 2
+FOLDS, DEALS = 5, 4
 """Folds that the base classes are dealt into, and how often: which classes meet is chance."""
 FOLD_CLASSES = 5
 """Classes of a fold, at least: tasks of two or three ways say little of tasks of many."""
@@ -133,14 +135,18 @@ class ScaleLearner:
         recipes = self._recipes(x, labels, n_classes)
         looks = [self._look(recipe, x, labels) for recipe in recipes]
         learned = [self._scale(seen, n_classes) for seen in looks]
-        best = min(range(len(recipes)), key=lambda i: learned[i].nll)
-        conformity = None
+        best, conformity = min(range(len(recipes)), key=lambda i: learned[i].nll), None
         if n_classes >= MIN_CLASSES:
             own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
-            conformity = class_quantiles(own, n_classes)
+            conformity = class_quantiles(own)
         metric = self._metric(recipes[best], x, labels)
         scale = learned[best]
         return LearnedScale(metric, scale.mean, scale.std, scale.shot_offset, conformity, n_classes)
+
+    def best_on(self, metric: Metric, x: Tensor, labels: Int[np.ndarray, " item"]) -> Scale:
+        """The scale that explains tasks of these very classes best, at a given metric."""
+        seen = _tasks_seen(metric, x, labels, labels, self.seed, -1)
+        return self._scale(seen, int(labels.max()) + 1)
 
     def _recipes(self, x: Tensor, labels: np.ndarray, n_classes: int) -> list[Recipe]:
         """The ways to a metric that are worth trying; the same for every fold."""
@@ -152,12 +158,11 @@ class ScaleLearner:
         plain = Recipe(shrinkage)
         if self.scaler == "svs" or not enough:
             return [plain]
-        metric = self._metric(plain, x, labels)
-        start = self._scale(_tasks_seen(metric, x, labels, labels, self.seed, -1), n_classes)
-        worth = [self.n_tasks if isinstance(self.n_tasks, int | float) else n_classes / 8]
+        start = self.best_on(self._metric(plain, x, labels), x, labels)
+        worth = [n_classes / 8 if self.n_tasks is None else self.n_tasks]
         if self.n_tasks == "cv":
             worth = [n_classes / 16, n_classes / 8, n_classes / 4]
-        return [Recipe(shrinkage, n_tasks, start) for n_tasks in worth]
+        return [Recipe(shrinkage, float(n_tasks), start) for n_tasks in worth]
 
     def _metric(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> Metric:
         """The metric that these classes ask for."""
@@ -197,7 +202,8 @@ class ScaleLearner:
             return _tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
         folds, seen = folds_of(n_classes), []
-        for number in range(folds * DEALS):
+        deals = DEALS if recipe.start is None else DEALS // 2  # D-SVS learns anew in every fold
+        for number in range(folds * deals):
             inside = np.isin(labels, orders[number // folds][number % folds :: folds])
             metric = self._metric(recipe, x[~inside], numbered(labels[~inside]))
             fold = labels[inside]
@@ -212,6 +218,8 @@ class ScaleLearner:
         """
         svs = SVS(
             prior="log-normal",
+            prior_loc=GUESS,
+            prior_scale=1.0,
             init_loc=self.init_scale,
             kl_weight="elbo",
             n_tasks=n_classes / 2,
@@ -244,9 +252,8 @@ class ScaleLearner:
         optimizer.step(closure)
         with torch.no_grad():
             q = svs(torch.zeros(1))
-            return Scale(
-                float(expected_nll()), float(q.mean), float(q.stddev), float(log_offset.exp())
-            )
+            values = (expected_nll(), q.mean, q.stddev, log_offset.exp())
+            return Scale(*(float(value) for value in values))
 
 
 def _tasks_seen(
@@ -289,10 +296,5 @@ def folds_of(n_classes: int) -> int:
     return min(FOLDS, n_classes // FOLD_CLASSES)
 
 
-def numbered(labels: Int[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
-    """Classes numbered from 0 without a gap."""
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
 def _is_within(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and low <= value <= high
+    return isinstance(value, Real) and low <= float(value) <= high

@@ -53,7 +53,7 @@ class Whitening:
         values = (1 - shrinkage) * values + shrinkage * values.mean()
         tiny = torch.finfo(x.dtype).tiny
         scale = (values / values.mean().clamp_min(tiny)).clamp_min(torch.finfo(x.dtype).eps)
-        return cls(mean, (vectors * scale.rsqrt()).to(x.dtype))
+        return cls(mean, (vectors * scale.rsqrt()).to(x.dtype).contiguous())
 
 
 def within_covariance(

@@ -74,7 +74,7 @@ def test_from_a_file_to_answers(files, capsys):
     status, out, _ = run(capsys, *words, "--json")
     assert json.loads(out)["answers"][0].keys() == {"item", "class", "probability", "unknown"}
     status, out, _ = run(capsys, *words, "--out", files / "a.csv")
-    assert out.endswith(f"54 answers, {sum(unknown)} of them unknown.\n")
+    assert out.endswith(" % before rejecting.\n")
 
 
 def test_splits_of_a_file(files, capsys):
@@ -151,6 +151,11 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
         ),
         (["fit", "{}/base.npz", "{}/m.st", "--scale", "-3"], "Expected a scale > 0"),
         (["predict", "{}/none", "{}/queries.npy"], "got no file"),
+        (["fit", "{}/base.npz", "{}/base.npz"], "another file to write than the source"),
+        (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/few.npz"], "which is read"),
+        (["predict", "{}", "{}/queries.npy"], "got no file"),
+        (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "Expected a folder at"),
+        (["fit", "{}/base.npz", "{}/m.st", "--scale", "9", "--scaler", "svs"], "is not learned"),
     ],
 )
 def test_wrong_input_is_one_sentence(files, capsys, words, message):

@@ -3,13 +3,18 @@
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.featurize import read
 from varscale.learned_scale import LearnedScale
 from varscale.scale_learner import ScalerName
+
+if TYPE_CHECKING:
+    from varscale.estimator import FewShotClassifier
 
 
 def parser() -> Parser:
@@ -29,7 +34,9 @@ def parser() -> Parser:
     parser.add_argument(
         "--scale", type=str | None, help="fitted classifier whose scale to use; or a number"
     )
-    parser.add_argument("--scaler", type=ScalerName, default="svs", help="one scale or many")
+    parser.add_argument(
+        "--scaler", type=ScalerName | None, help="svs (the default), one scale; or d-svs, many"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed")
     return parser
 
@@ -39,16 +46,20 @@ def run(args: Namespace) -> None:
     from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
 
     model = Path(args.model)
+    if model.exists() and model.samefile(args.source):
+        raise ValueError(f"Expected another file to write than the source {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    items = read(Path(args.source), run=args.run and Path(args.run), split=args.split)
+    items = read(Path(args.source), run=Path(args.run) if args.run else None, split=args.split)
     if items.classes is None:
         raise ValueError(
             f"Expected the classes of the items in {args.source}: an array of labels, or folders "
             "named like the classes."
         )
+    if args.scale is not None and args.scaler is not None:
+        raise ValueError("A scale that is given is not learned: leave out --scaler or --scale.")
     classifier = FewShotClassifier(
-        scale=_scale(args.scale), scaler=args.scaler, random_state=args.seed
+        scale=_scale(args.scale), scaler=args.scaler or "svs", random_state=args.seed
     )
     classifier.fit(items.embeddings, items.classes)
     classifier.save(model)
@@ -62,7 +73,7 @@ def run(args: Namespace) -> None:
         "scale_std": scale.std,
         "shot_offset": scale.shot_offset,
         "learned_on": scale.n_classes,
-        "smallest_reject": scale.conformity.smallest_share if scale.conformity else None,
+        "smallest_reject": _smallest(classifier),
     }
     if args.json:
         sys.stdout.write(json.dumps(facts) + "\n")
@@ -72,6 +83,12 @@ def run(args: Namespace) -> None:
         f"{scale}\n"
         f"Now ask it: varscale predict {model} QUERIES\n"
     )
+
+
+def _smallest(classifier: "FewShotClassifier") -> float | None:
+    """The share up to which nothing is rejected; `None` where nothing can be."""
+    conformity, count = classifier.scale_.conformity, torch.from_numpy(classifier.counts_)
+    return None if conformity is None else conformity.smallest_share(count)
 
 
 def _scale(given: str | None) -> LearnedScale | float | None:

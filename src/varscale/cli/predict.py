@@ -49,14 +49,19 @@ def run(args: Namespace) -> None:
     """Classify, and write a line for each item."""
     from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
 
+    for given in (args.model, args.source):
+        if args.out and Path(args.out).exists() and Path(args.out).samefile(given):
+            raise ValueError(f"Expected another file to write than {given}, which is read.")
+    if args.out and not Path(args.out).parent.is_dir():
+        raise ValueError(f"Expected a folder at {Path(args.out).parent} to write {args.out} into.")
     classifier = FewShotClassifier.load(args.model)
-    items = read(Path(args.source), run=args.run and Path(args.run), split=args.split)
+    items = read(Path(args.source), run=Path(args.run) if args.run else None, split=args.split)
     answers = _answers(classifier, items.embeddings, args.reject)
     rows = [{"item": name, **answer} for name, answer in zip(items.names, answers, strict=True)]
     if args.out is not None:
         write_whole(Path(args.out), _csv(rows).encode())
+    right = {} if items.classes is None else {"accuracy": _accuracy(rows, items.classes)}
     if args.json:
-        right = {} if items.classes is None else {"accuracy": _accuracy(rows, items.classes)}
         report = {"model": args.model, "reject": args.reject, "items": len(rows), **right}
         report |= {"out": args.out} if args.out else {"answers": rows}
         sys.stdout.write(json.dumps(report) + "\n")
@@ -64,8 +69,10 @@ def run(args: Namespace) -> None:
         sys.stdout.write(_csv(rows))
     else:
         unknown = sum(row["unknown"] for row in rows)
-        rejected = f", {unknown:,} of them unknown" if args.reject is not None else ""
-        sys.stdout.write(f"{args.out}: {len(rows):,} answers{rejected}.\n")
+        said = f", {unknown:,} of them unknown" if args.reject is not None else ""
+        for name, value in right.items():
+            said += f", {name} {100 * value:.1f} % before rejecting"
+        sys.stdout.write(f"{args.out}: {len(rows):,} answers{said}.\n")
 
 
 def _answers(

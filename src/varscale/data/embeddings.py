@@ -81,7 +81,7 @@ def read_items(
     names, numbers = _named(labels, arrays.get("class_names"), source)
     if split is not None:
         homes = arrays.get("class_split")
-        if homes is None or len(homes) != len(names):
+        if homes is None or homes.shape != (len(names),):
             raise ValueError(f"Expected a class_split for {len(names)} classes in {source}.")
         rows = np.flatnonzero(np.array(_strings(homes, "class_split", source))[numbers] == split)
         if not len(rows):

@@ -1,0 +1,87 @@
+"""A fitted classifier as one safetensors file, its settings as JSON in the header."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from varscale.files import write_whole
+from varscale.learned_scale import LearnedScale
+from varscale.version import __version__
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a classifier is made of.
+
+    Attributes:
+        classes: The classes, sorted.
+        centres: Mean embedding of each.
+        counts: Examples of each.
+        scale: The metric and its scale.
+        params: How it was asked to learn; numbers, strings and `None`.
+        features: Names of the dimensions, where they have any.
+    """
+
+    classes: Shaped[np.ndarray, " way"]
+    centres: Float[np.ndarray, "way dim"]
+    counts: Int[np.ndarray, " way"]
+    scale: LearnedScale
+    params: dict[str, Any]
+    features: list[str] | None
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        tensors = {
+            "centres": torch.from_numpy(self.centres),
+            "counts": torch.from_numpy(self.counts),
+            **self.scale.tensors(),
+        }
+        facts = {
+            "version": __version__,
+            "classes": self.classes.tolist(),
+            "params": self.params,
+            "scale": self.scale.facts(),
+            "features": self.features,
+        }
+        content = json.dumps(facts, default=lambda number: number.item())  # numpy's numbers
+        write_whole(path, save(tensors, {"varscale": content}))
+
+    @classmethod
+    def read(cls, path: Path) -> "Stored":
+        """Read it; no code is ever loaded, and what cannot be is refused."""
+        if not path.is_file():
+            raise ValueError(f"Expected a saved classifier at {path}, got no file.")
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {})["varscale"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            stored = cls(
+                np.array(facts["classes"]),
+                tensors["centres"].numpy(),
+                tensors["counts"].numpy(),
+                LearnedScale.restored(facts["scale"], tensors),
+                dict(facts["params"]),
+                facts["features"],
+            )
+            stored._check()
+        except (SafetensorError, LookupError, TypeError, ValueError, OSError, RecursionError) as e:
+            raise ValueError(f"{path} is no classifier that varscale saved: {e!r}.") from e
+        return stored
+
+    def _check(self) -> None:
+        n = len(self.classes)
+        if self.classes.ndim != 1 or self.classes.dtype.kind not in "biufU":
+            raise ValueError("classes that are neither numbers nor strings")
+        if not np.array_equal(self.classes, np.unique(self.classes)):
+            raise ValueError("classes that are not sorted and distinct")
+        if self.centres.shape != (n, self.scale.dim) or self.counts.shape != (n,):
+            raise ValueError("class means or counts of another size")
+        if not np.isfinite(self.centres).all() or (self.counts < 1).any():
+            raise ValueError("class means with NaN or infinity, or of no examples")
