@@ -11,6 +11,7 @@ from torch import Tensor
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
 from varscale.episode import Episode
 from varscale.model import ScaledModel
+from varscale.optimization import Schedule
 
 WAYS, SHOTS, QUERIES = (5, 10, 20), (1, 2, 5, 10), 10
 """Classes, supports and queries per class of training tasks, where the data have as many."""
@@ -83,7 +84,7 @@ def learn(
 ) -> None:
     """Learn a model's scaler, and whatever else of it has weights, on a table of embeddings.
 
-    The rate falls to zero along a cosine.
+    The rate falls to zero along a cosine; a scaler's own rate stays.
 
     Args:
         model: A model whose backbone takes rows of the table.
@@ -96,6 +97,8 @@ def learn(
     """
     queries = tasks.parts[0][1].queries_per_task
     optimizers = model.optimizers(queries_per_task=queries, lr=lr)
+    own = int(model.scaler.steps_itself)  # the last one, whose rate stays
+    schedules = [Schedule(optimizer) for optimizer in optimizers[: len(optimizers) - own]]
     model.train()
     for step in range(steps):
         rows = tasks.batch(step, tasks_per_step)
@@ -106,15 +109,12 @@ def learn(
             query_labels=rows.query_labels,
             n_way=rows.n_way,
         )
-        loss = model.loss(episode, index=step * tasks_per_step, seed=seed).total
-        for optimizer in optimizers:
-            if not isinstance(optimizer, torch.optim.SGD):
-                for group in optimizer.param_groups:
-                    group["lr"] = group.setdefault("initial_lr", group["lr"]) * cosine(step, steps)
-            optimizer.zero_grad()
-        loss.backward()
+        model.loss(episode, index=step * tasks_per_step, seed=seed).total.backward()
+        for schedule in schedules:
+            schedule.set(cosine(step, steps))
         for optimizer in optimizers:
             optimizer.step()
+            optimizer.zero_grad()
         model.scaler.project_()
     model.eval()
 

@@ -14,17 +14,19 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from varscale.conformal import class_quantiles
 from varscale.factory import create
 from varscale.frozen import MixedTasks, learn
-from varscale.functional import prototypes, query_nll
+from varscale.functional import query_nll
 from varscale.labels import numbered
 from varscale.learned_scale import GUESS, LearnedScale, Metric
 from varscale.random import uniform
 from varscale.registry import unknown
 from varscale.scalers import SVS
+from varscale.seen import Seen, joined, tasks_seen
 from varscale.shots import shot_factor
 from varscale.whitening import Whitening
 
@@ -37,30 +39,11 @@ MIN_CLASSES = 10
 MOST_DIMENSIONS = 2048
 """With more, a covariance within classes is not worth its time."""
 
+BOUNDS = [(-7.0, 12.0), (0.01, 3.0), (-7.0, 5.0)]
+"""Of the logarithm of the scale, its spread, and the logarithm of the shot offset."""
+
 ScalerName = Literal["svs", "d-svs"]
 """One scale; or one for each dimension under the hierarchical prior."""
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Tasks of one shape, as a metric sees them.
-
-    Attributes:
-        shot: Supports per class.
-        similarity: Of queries and class means.
-        labels: Class of each query in its task.
-        classes: The same as a base class.
-    """
-
-    shot: int
-    similarity: Float[Tensor, "task query way"]
-    labels: Int[Tensor, "task query"]
-    classes: Int[Tensor, "task query"]
-
-    @property
-    def own(self) -> Float[Tensor, "task query"]:
-        """Similarity of a query and its own class."""
-        return self.similarity.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
 
 
 class Scale(NamedTuple):
@@ -145,7 +128,7 @@ class ScaleLearner:
 
     def best_on(self, metric: Metric, x: Tensor, labels: Int[np.ndarray, " item"]) -> Scale:
         """The scale that explains tasks of these very classes best, at a given metric."""
-        seen = _tasks_seen(metric, x, labels, labels, self.seed, -1)
+        seen = tasks_seen(metric, x, labels, labels, self.seed, -1)
         return self._scale(seen, int(labels.max()) + 1)
 
     def _recipes(self, x: Tensor, labels: np.ndarray, n_classes: int) -> list[Recipe]:
@@ -199,7 +182,7 @@ class ScaleLearner:
         n_classes = int(labels.max()) + 1
         learns = self.center or recipe.shrinkage is not None or recipe.start is not None
         if n_classes < MIN_CLASSES or not learns:
-            return _tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
+            return tasks_seen(self._metric(recipe, x, labels), x, labels, labels, self.seed, 0)
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
         folds, seen = folds_of(n_classes), []
         deals = DEALS if recipe.start is None else DEALS // 2  # D-SVS learns anew in every fold
@@ -207,8 +190,8 @@ class ScaleLearner:
             inside = np.isin(labels, orders[number // folds][number % folds :: folds])
             metric = self._metric(recipe, x[~inside], numbered(labels[~inside]))
             fold = labels[inside]
-            seen += _tasks_seen(metric, x[inside], numbered(fold), fold, self.seed, number)
-        return _joined(seen)
+            seen += tasks_seen(metric, x[inside], numbered(fold), fold, self.seed, number)
+        return joined(seen)
 
     def _scale(self, seen: list[Seen], n_classes: int) -> Scale:
         """The scale and the shot law that explain what was seen.
@@ -216,6 +199,8 @@ class ScaleLearner:
         SVS with a log-normal posterior; the expectation over it is a quadrature, so that nothing is
         drawn and the optimum is found to the last digits.
         """
+        from scipy.optimize import minimize  # scikit-learn brings it
+
         svs = SVS(
             prior="log-normal",
             prior_loc=GUESS,
@@ -226,69 +211,35 @@ class ScaleLearner:
             shot_offset=0.5,
         ).double()
         log_offset = svs.log_shot_offset
-        assert log_offset is not None
+        assert isinstance(log_offset, nn.Parameter)
+        assert isinstance(svs.scale, nn.Parameter)
+        parameters = [svs.loc, svs.scale, log_offset]
         nodes, weights = np.polynomial.hermite_e.hermegauss(3)
         noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
-        optimizer = torch.optim.LBFGS(
-            svs.parameters(), max_iter=100, line_search_fn="strong_wolfe", tolerance_change=1e-10
-        )
 
         def expected_nll() -> Tensor:
             alpha = svs.sample(svs(torch.zeros(1)), noise)  # (node, 1)
             total = torch.zeros(len(noise), dtype=torch.float64)
             for tasks in seen:
-                count = torch.tensor(float(tasks.shot), dtype=torch.float64)
-                scale = alpha * shot_factor(count.reshape(1), log_offset.exp())
+                count = torch.tensor([float(tasks.shot)], dtype=torch.float64)
+                scale = alpha * shot_factor(count, log_offset.exp())
                 logits = scale.view(-1, 1, 1, 1) * tasks.similarity.double()
                 total = total + query_nll(logits, tasks.labels).mean(-1)
             return (share * total).sum() / len(seen)
 
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = expected_nll() + svs.penalty(svs(torch.zeros(1)))
-            loss.backward()
-            return loss
+        def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+            vector_to_parameters(torch.from_numpy(values), parameters)
+            value = expected_nll() + svs.penalty(svs(torch.zeros(1)))
+            return value.item(), torch.cat(
+                [g.reshape(1) for g in torch.autograd.grad(value, parameters)]
+            ).numpy()
 
-        optimizer.step(closure)
+        start = parameters_to_vector(parameters).detach().numpy()
+        loss(minimize(loss, start, method="L-BFGS-B", jac=True, bounds=BOUNDS).x)
         with torch.no_grad():
             q = svs(torch.zeros(1))
             values = (expected_nll(), q.mean, q.stddev, log_offset.exp())
             return Scale(*(float(value) for value in values))
-
-
-def _tasks_seen(
-    metric: Metric, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
-) -> list[Seen]:
-    tasks = MixedTasks(
-        labels, ways=(5, 10), shots=(1, 2, 3, 5, 10, 20), seed=seed, stream=f"fold{number}"
-    )
-    base_class = torch.zeros(int(labels.max()) + 1, dtype=torch.long)
-    base_class[torch.from_numpy(labels)] = torch.from_numpy(names)
-    seen = []
-    for step in range(len(tasks)):
-        rows = tasks.batch(step, 8)
-        centres = prototypes(x[rows.support], rows.support_labels, rows.n_way)
-        shot = rows.support.shape[1] // rows.n_way
-        similarity = metric(x[rows.query], centres)
-        classes = base_class[rows.classes.gather(1, rows.query_labels)]
-        seen.append(Seen(shot, similarity, rows.query_labels, classes))
-    return seen
-
-
-def _joined(seen: list[Seen]) -> list[Seen]:
-    """Tasks of one shape together, whatever fold they are of."""
-    shapes: dict[tuple[int, ...], list[Seen]] = {}
-    for tasks in seen:
-        shapes.setdefault((tasks.shot, *tasks.similarity.shape[1:]), []).append(tasks)
-    return [
-        Seen(
-            shape[0],
-            torch.cat([p.similarity for p in parts]),
-            torch.cat([p.labels for p in parts]),
-            torch.cat([p.classes for p in parts]),
-        )
-        for shape, parts in shapes.items()
-    ]
 
 
 def folds_of(n_classes: int) -> int:
