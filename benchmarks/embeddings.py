@@ -214,6 +214,9 @@ METHODS: dict[str, tuple[Callable[..., Predict], dict[str, object], bool]] = {
     "D-SVS, hierarchical": (
         scaled, {"scaler": "d-svs", "worth": 0.5, "prior": "hierarchical", "init_loc": 20.0}, True,
     ),
+    "D-SVS, hierarchical, C/4": (
+        scaled, {"scaler": "d-svs", "worth": 0.25, "prior": "hierarchical", "init_loc": 20.0}, True,
+    ),
     "D-SVS, published prior": (scaled, {"scaler": "d-svs", "steps": 2000}, True),
     "D-AVS, published": (scaled, {"scaler": "d-avs", "rate": 1e-3, "steps": 2000}, True),
     "D-AVS, low rank": (

@@ -217,8 +217,8 @@ class DSVS(StochasticScaler):
             of a log-normal 3. `"sqrt"` for $\sqrt M$, the reading of its "1600" as a variance.
         kl_weight: 0.01, the balance of the released code, of a log-normal 0.04; 1 is Algorithm 1,
             `"elbo"` the bound.
-        n_tasks: Independent training tasks, for `"elbo"`. Tasks that share classes are not: about
-            half the number of training classes is a good start.
+        n_tasks: Independent training tasks, for `"elbo"`. Tasks that share classes are not: a
+            quarter to a half of the number of training classes is a good start.
         shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
