@@ -18,7 +18,9 @@ def test_ls_names_every_member(capsys):
     assert run("ls", "--json") == 0
     listing = json.loads(capsys.readouterr().out)
     assert set(listing) == {"hosts", "scalers", "backbones", "presets", "configs"}
-    assert set(listing["scalers"]) == {"fixed", "together", "svs", "decay", "d-svs", "avs", "d-avs"}
+    assert set(listing["scalers"]) == {
+        "fixed", "together", "svs", "decay", "d-svs", "avs", "d-avs", "d-avs-low-rank"
+    }  # fmt: skip
     assert "prior_loc" in listing["scalers"]["svs"]["options"]
     assert run("ls") == 0
     assert "matching" in capsys.readouterr().out
