@@ -17,6 +17,8 @@ from varscale import FewShotClassifier
 from varscale.data import EpisodeSampler
 from varscale.metrics import calibration_bins, expected_calibration_error
 
+pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
+
 CHECKS = """
 from sklearn.utils.estimator_checks import check_estimator
 from varscale import FewShotClassifier
@@ -106,14 +108,15 @@ def test_the_start_and_the_units_of_the_embeddings_do_not_matter(scaler):
     x, y = classes()
     unseen = classes(seed=1)
     few = {"scaler": scaler, "steps": 30}
-    reference = few_shot(FewShotClassifier(**few).fit(x, y), *unseen, way=10, shot=1)[1]
+    tasks = {"way": 10, "shot": 1, "episodes": 50}
+    reference = few_shot(FewShotClassifier(**few).fit(x, y), *unseen, **tasks)[1]
     for init_scale in (1.0, 1000.0):
         clf = FewShotClassifier(**few, init_scale=init_scale).fit(x, y)
-        nll = few_shot(clf, *unseen, way=10, shot=1)[1]
+        nll = few_shot(clf, *unseen, **tasks)[1]
         assert nll == pytest.approx(reference, rel=0.005), init_scale
     for unit in (1e-3, 1e3):
         clf = FewShotClassifier(**few).fit(unit * x, y)
-        nll = few_shot(clf, unit * unseen[0], unseen[1], way=10, shot=1)[1]
+        nll = few_shot(clf, unit * unseen[0], unseen[1], **tasks)[1]
         assert nll == pytest.approx(reference, rel=0.005), unit
 
 
