@@ -103,9 +103,9 @@ def learn(
     for step in range(steps):
         rows = tasks.batch(step, tasks_per_step)
         episode = Episode.trusted(
-            support=table[rows.support],
+            support=table.index_select(0, rows.support.flatten()).view(*rows.support.shape, -1),
             support_labels=rows.support_labels,
-            query=table[rows.query],
+            query=table.index_select(0, rows.query.flatten()).view(*rows.query.shape, -1),
             query_labels=rows.query_labels,
             n_way=rows.n_way,
         )
