@@ -315,12 +315,23 @@ def row(
         for key in ("accuracy", "nll"):
             gain, gain_half = interval((mean[key] - reference[key]).tolist())
             line |= {f"{key}_over_{name}": gain, f"{key}_over_{name}_ci95": gain_half}
-    return {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
+    return line
 
 
 def over_seeds(found: list[dict]) -> dict[str, np.ndarray]:
     """Accuracy and NLL of each task, means over seeds."""
     return {key: np.mean([f[key] for f in found], axis=0) for key in ("accuracy", "nll")}
+
+
+def write(name: str, lines: list[dict]) -> None:
+    """A CSV file beside this one."""
+    with (Path(__file__).parent / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        for line in lines:
+            writer.writerow(
+                {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
+            )
 
 
 def main() -> None:
@@ -347,10 +358,7 @@ def main() -> None:
                 *(f"{100 * r['accuracy']:.2f}/{100 * r['ece']:.1f}" for r in last),
                 flush=True,
             )
-    with (Path(__file__).parent / "embeddings.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write("embeddings.csv", rows)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ the start of the scale and the units of the embeddings, which must not matter: `
 """
 
 import argparse
-import csv
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from embeddings import DATASETS, QUERIES, Data, score
+from embeddings import DATASETS, QUERIES, Data, score, write
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
@@ -98,17 +97,6 @@ def starts(data: Data, scaler: str) -> list[dict]:
         nll = float(score(data, predict, 10, 1, 500)["nll"].mean())
         lines.append({"scaler": scaler, "start": start, "unit": unit, "nll": nll})
     return lines
-
-
-def write(name: str, lines: list[dict]) -> None:
-    """A CSV file beside this one."""
-    with (Path(__file__).parent / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        for line in lines:
-            writer.writerow(
-                {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
-            )
 
 
 def main() -> None:

@@ -7,12 +7,11 @@ learns on the first over the scale of least NLL on tasks of the second. Writes `
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
 import torch
-from embeddings import DATASETS, Data
+from embeddings import DATASETS, Data, write
 
 from varscale.labels import numbered
 from varscale.scale_learner import ScaleLearner
@@ -61,10 +60,7 @@ def main() -> None:
                         }
                     )
             print(rows[-1], flush=True)
-    with (Path(__file__).parent / "splits.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write("splits.csv", rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Few-shot classification of embeddings, as scikit-learn has its estimators."""
 
 import warnings
+from collections.abc import Iterator
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -264,7 +265,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return given_scale(GUESS, dim, shot_offset=0.5)
         return learned
 
-    def _similarities(self, items: np.ndarray) -> Any:
+    def _similarities(self, items: np.ndarray) -> Iterator[tuple[int, Tensor]]:
         """Similarities to all classes, some queries at a time."""
         x = torch.from_numpy(items)
         centres = torch.from_numpy(self.centres_).to(x)

@@ -260,12 +260,11 @@ class Scaler(nn.Module, ABC):
             yield f"kl_weight={self.kl_weight:g}"
         if self.lr is not None:
             yield f"lr={self.lr:g}"
-        if self.log_shot_offset is not None:
-            yield f"shot_offset={self.shot_offset:.3g}"
 
     def extra_repr(self) -> str:
         """Settings, for `repr`."""
-        return ", ".join(self._settings())
+        offset = [] if self.shot_offset is None else [f"shot_offset={self.shot_offset:.3g}"]
+        return ", ".join([*self._settings(), *offset])
 
 
 def prior_spread(prior_scale: PriorScale, dim: int) -> float:

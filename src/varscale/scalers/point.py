@@ -43,8 +43,6 @@ class Fixed(Scaler):
 
     def _settings(self) -> Iterator[str]:
         yield f"alpha={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
-        if self.shot_offset is not None:
-            yield f"shot_offset={self.shot_offset:.3g}"
 
 
 @SCALERS.register("together")
