@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from multiprocessing import Pool
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ import varscale
 from varscale import FewShotClassifier
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
-from varscale.frozen import MixedTasks, learn
+from varscale.frozen import MixedTasks, choose, learn
 from varscale.functional import log_softmax, normalize, prototypes, squared_euclidean
 from varscale.labels import numbered
 from varscale.learned_scale import LearnedScale
@@ -36,10 +37,18 @@ from varscale.whitening import Whitening
 DATASETS = ("banking77", "clinc150")
 CELLS = [(way, shot) for way in (5, 10, 20) for shot in (1, 2, 5, 10)]
 QUERIES, SEEDS, CHUNK = 10, (0, 1, 2), 50
+WORTH = (0.125, 0.25, 0.5, 1.0, 2.0)
 SCALES = [float(s) for s in np.geomspace(1, 100, 25)]
 Task = tuple[Tensor, Tensor, Tensor, Tensor]
 Predict = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Supports, their labels, queries and ways to log-probabilities, for a batch of tasks."""
+
+
+class Made(NamedTuple):
+    """A way to classify, and what was chosen for it on validation classes."""
+
+    predict: Predict
+    chosen: str = ""
 
 
 class Data:
@@ -80,14 +89,14 @@ def cosines(whitening: Whitening, scale: float) -> Predict:
     return predict
 
 
-def fixed(data: Data, seed: int, way: int, shot: int, *, scale: float) -> Predict:
+def fixed(data: Data, seed: int, way: int, shot: int, *, scale: float) -> Made:
     """Plain cosine at a scale."""
-    return cosines(Whitening(torch.zeros(384)), scale)
+    return Made(cosines(Whitening(torch.zeros(384)), scale))
 
 
 def validated(
     data: Data, seed: int, way: int, shot: int, *, center: bool = False, whiten: bool = False
-) -> Predict:
+) -> Made:
     """The scale (and shrinkage) of least NLL on validation tasks of the cell."""
     x, y = data.splits["train"]
     choices = []
@@ -100,39 +109,54 @@ def validated(
             for i, scale in enumerate(SCALES):
                 log_p = log_softmax(scale * cosine)
                 total[i] -= log_p.gather(-1, truth.unsqueeze(-1)).mean().item()
-        choices.append((total.min(), SCALES[int(total.argmin())], whitening))
-    _, scale, whitening = min(choices, key=lambda choice: choice[0])
-    return cosines(whitening, scale)
+        choices.append((total.min(), SCALES[int(total.argmin())], shrinkage, whitening))
+    _, scale, shrinkage, whitening = min(choices, key=lambda choice: choice[0])
+    said = f"scale {scale:.1f}" + (f", shrinkage {shrinkage}" if whiten else "")
+    return Made(cosines(whitening, scale), said)
 
 
 @lru_cache(maxsize=4)
 def model_of(
-    data: Data, seed: int, scaler: str, rate: float, steps: int, options: str
-) -> varscale.ScaledModel:
+    data: Data, seed: int, scaler: str, worth: float | str | None, rate: float, steps: int,
+    options: str,
+) -> tuple[varscale.ScaledModel, str]:  # fmt: skip
     """A scaler learned on tasks of mixed ways and shots of the training classes."""
     x, y = data.splits["train"]
-    torch.manual_seed(seed)  # the weights of generators
-    given = json.loads(options)
-    model = varscale.create(
-        backbone="identity",
-        backbone_options={"dim": 384},
-        metric="cosine",
-        scaler=scaler,
-        scaler_options={"shot_offset": 0.5, **given},
-    )
+
+    def made(n_tasks: float | None) -> varscale.ScaledModel:
+        torch.manual_seed(seed)  # the weights of generators
+        given = {} if n_tasks is None else {"kl_weight": "elbo", "n_tasks": n_tasks}
+        return varscale.create(
+            backbone="identity",
+            backbone_options={"dim": 384},
+            metric="cosine",
+            scaler=scaler,
+            scaler_options={"shot_offset": 0.5, **given, **json.loads(options)},
+        )
+
+    if worth == "validated":
+        numbers = [share * data.n_base for share in WORTH]
+        chosen, model = choose(
+            made, numbers, x, y, *data.splits["val"], seed=seed, lr=rate, steps=steps
+        )
+        return model, f"C x {chosen / data.n_base:g}"
+    model = made(None if worth is None else worth * data.n_base)
     learn(model, x, MixedTasks(y, seed=seed), steps=steps, lr=rate, seed=seed)
-    return model
+    return model, ""
 
 
 def scaled(
-    data: Data, seed: int, way: int, shot: int, *, scaler: str, worth: float | None = None,
+    data: Data, seed: int, way: int, shot: int, *, scaler: str, worth: float | str | None = None,
     rate: float = 0.05, steps: int = 300, **options: object,
-) -> Predict:  # fmt: skip
+) -> Made:  # fmt: skip
     """A scaler of the library; `worth` in independent tasks per training class."""
-    if worth is not None:
-        options |= {"kl_weight": "elbo", "n_tasks": worth * data.n_base}
-    model = model_of(data, seed, scaler, rate, steps, json.dumps(options, sort_keys=True))
-    return lambda support, labels, query, way: model.predict(support, labels, query, n_way=way)
+    given = json.dumps(options, sort_keys=True)
+    model, chosen = model_of(data, seed, scaler, worth, rate, steps, given)
+
+    def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
+        return model.predict(support, labels, query, n_way=way)
+
+    return Made(predict, chosen)
 
 
 @lru_cache(maxsize=4)
@@ -142,7 +166,7 @@ def learned(data: Data, seed: int, options: str) -> LearnedScale:
     return FewShotClassifier(**json.loads(options), random_state=seed).fit(x.numpy(), y).scale_
 
 
-def estimator(data: Data, seed: int, way: int, shot: int, **options: object) -> Predict:
+def estimator(data: Data, seed: int, way: int, shot: int, **options: object) -> Made:
     """`FewShotClassifier` with a scale that was learned on the training classes."""
     scale = learned(data, seed, json.dumps(options, sort_keys=True))
 
@@ -150,10 +174,10 @@ def estimator(data: Data, seed: int, way: int, shot: int, **options: object) -> 
         similarity = scale.metric(query, prototypes(support, labels, way))
         return log_softmax(scale.at_shots(torch.tensor([float(shot)])) * similarity)
 
-    return predict
+    return Made(predict)
 
 
-def nearest_centroid(data: Data, seed: int, way: int, shot: int) -> Predict:
+def nearest_centroid(data: Data, seed: int, way: int, shot: int) -> Made:
     """scikit-learn's `NearestCentroid`, all tasks at once; it is compared with it on the first."""
     from sklearn.neighbors import NearestCentroid
 
@@ -165,7 +189,7 @@ def nearest_centroid(data: Data, seed: int, way: int, shot: int) -> Predict:
         fitted = NearestCentroid().fit(support[0].numpy(), labels[0].numpy())
         ours = predict(support, labels, query, way)[0].argmax(-1).numpy()
         assert (fitted.predict(query[0].numpy()) == ours).all()
-    return predict  # it has no probabilities of its own here: those of scale 1
+    return Made(predict)  # it has no probabilities of its own here: those of scale 1
 
 
 def one_logistic(c: float, support: Tensor, labels: Tensor, query: Tensor) -> Tensor:
@@ -180,14 +204,14 @@ def one_logistic(c: float, support: Tensor, labels: Tensor, query: Tensor) -> Te
     return torch.from_numpy(fitted.predict_log_proba(q)).float()
 
 
-def logistic(data: Data, seed: int, way: int, shot: int, *, c: float = 1.0) -> Predict:
+def logistic(data: Data, seed: int, way: int, shot: int, *, c: float = 1.0) -> Made:
     """Logistic regression, task by task in two processes."""
 
     def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
         work = list(zip(support, labels, query, strict=True))
         return torch.stack(pool().starmap(partial(one_logistic, c), work, chunksize=5))
 
-    return predict
+    return Made(predict)
 
 
 @lru_cache(maxsize=1)
@@ -196,27 +220,26 @@ def pool() -> Pool:
     return Pool(2, initializer=torch.set_num_threads, initargs=(1,))
 
 
-def validated_logistic(data: Data, seed: int, way: int, shot: int) -> Predict:
+def validated_logistic(data: Data, seed: int, way: int, shot: int) -> Made:
     """Logistic regression with the C of least NLL on validation tasks of the cell."""
     losses = {}
     for c in (1.0, 10.0, 100.0, 1000.0):
-        predict = logistic(data, seed, way, shot, c=c)
+        predict = logistic(data, seed, way, shot, c=c).predict
         losses[c] = sum(
             -predict(s, ys, q, way).gather(-1, yq.unsqueeze(-1)).mean().item()
             for s, ys, q, yq in data.tasks("val", way, shot, 50)
         )
-    return logistic(data, seed, way, shot, c=min(losses, key=losses.__getitem__))
+    best = min(losses, key=losses.__getitem__)
+    return logistic(data, seed, way, shot, c=best)._replace(chosen=f"C {best:g}")
 
 
 PRIOR = {"prior": "log-normal", "init_loc": 20.0}
-METHODS: dict[str, tuple[Callable[..., Predict], dict[str, object], bool]] = {
+SHARED = {"prior": "hierarchical", "init_loc": 20.0}
+METHODS: dict[str, tuple[Callable[..., Made], dict[str, object], bool]] = {
     "SVS": (scaled, {"scaler": "svs", "worth": 0.5, **PRIOR}, True),
-    "D-SVS, hierarchical": (
-        scaled, {"scaler": "d-svs", "worth": 0.5, "prior": "hierarchical", "init_loc": 20.0}, True,
-    ),
-    "D-SVS, hierarchical, C/4": (
-        scaled, {"scaler": "d-svs", "worth": 0.25, "prior": "hierarchical", "init_loc": 20.0}, True,
-    ),
+    "D-SVS, hierarchical": (scaled, {"scaler": "d-svs", "worth": "validated", **SHARED}, True),
+    "D-SVS, hierarchical, C/2": (scaled, {"scaler": "d-svs", "worth": 0.5, **SHARED}, True),
+    "D-SVS, hierarchical, C/4": (scaled, {"scaler": "d-svs", "worth": 0.25, **SHARED}, True),
     "D-SVS, published prior": (scaled, {"scaler": "d-svs", "steps": 2000}, True),
     "D-AVS, published": (scaled, {"scaler": "d-avs", "rate": 1e-3, "steps": 2000}, True),
     "D-AVS, low rank": (
@@ -273,8 +296,8 @@ def results(
         path = cache / f"{name[:20]}.npz"
         if not path.exists():
             with torch.enable_grad():
-                predict = make(data, seed, *cell, **options)
-            np.savez(path, **score(data, predict, *cell, episodes))
+                made = make(data, seed, *cell, **options)
+            np.savez(path, **score(data, made.predict, *cell, episodes), chosen=made.chosen)
         found.append(dict(np.load(path)))
     return found
 
@@ -303,6 +326,7 @@ def row(
         "episodes": len(mean["accuracy"]),
         "queries": QUERIES,
         "seeds": len(found),
+        "chosen": "; ".join(dict.fromkeys(str(f["chosen"]) for f in found)),
         "accuracy": accuracy,
         "ci95": half,
         "nll": float(mean["nll"].mean()),

@@ -34,6 +34,7 @@ LAYERS = [
         "metrics",
         "checkpoint",
         "conformal",
+        "held_out",
         "optimization",
         "logbook",
         "whitening",

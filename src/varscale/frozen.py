@@ -1,7 +1,8 @@
 """Learning a scaler on embeddings that stay as they are: many tasks a step, of mixed shapes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
 from varscale.episode import Episode
+from varscale.held_out import class_means, simplest_good
 from varscale.model import ScaledModel
 from varscale.optimization import Schedule
 
@@ -117,6 +119,74 @@ def learn(
             optimizer.zero_grad()
         model.scaler.project_()
     model.eval()
+
+
+def choose(
+    make: Callable[[float], ScaledModel],
+    n_tasks: Sequence[float],
+    table: Float[Tensor, "item dim"],
+    labels: Int[np.ndarray, " item"],
+    held_out: Float[Tensor, "other dim"],
+    held_out_labels: Int[np.ndarray, " other"],
+    *,
+    seed: int = 0,
+    **how: Any,
+) -> tuple[float, ScaledModel]:
+    """Learn models for several numbers of independent tasks; keep one by held-out classes (M30).
+
+    Args:
+        make: A model that believes its classes to be worth so many independent tasks.
+        n_tasks: How many to try.
+        table: Embeddings of the training classes.
+        labels: Their classes, as integers.
+        held_out: Embeddings of other classes.
+        held_out_labels: Their classes.
+        seed: Seed of tasks and draws.
+        **how: Options of `learn`.
+
+    Returns:
+        The number that was chosen, and its model.
+    """
+    tasks, others = MixedTasks(labels, seed=seed), MixedTasks(held_out_labels, stream="held out")
+    for which, drawn in (("training", tasks), ("held-out", others)):
+        if not len(drawn):
+            raise ValueError(f"Expected two {which} classes with two items each, got fewer.")
+    worth, losses = sorted(n_tasks), []
+    models = [make(n) for n in worth]
+    for model in models:
+        learn(model, table, tasks, seed=seed, **how)
+        losses.append(class_nll(model, held_out, held_out_labels, others))
+    best = simplest_good(np.stack(losses))
+    return worth[best], models[best]
+
+
+@torch.no_grad()
+def class_nll(
+    model: ScaledModel,
+    table: Float[Tensor, "item dim"],
+    labels: Int[np.ndarray, " item"],
+    tasks: MixedTasks,
+    *,
+    tasks_per_shape: int = 200,
+) -> Float[np.ndarray, " class"]:
+    """Mean NLL of the queries of every class, over tasks of all shapes.
+
+    Args:
+        model: A model, learned.
+        table: Embeddings.
+        labels: Their classes, as integers.
+        tasks: Draws rows of it.
+        tasks_per_shape: Tasks of each shape.
+    """
+    losses, classes, at_once = [], [], 20
+    for step in range(len(tasks) * tasks_per_shape // at_once):
+        rows = tasks.batch(step, at_once)
+        log_p = model.predict(
+            table[rows.support], rows.support_labels, table[rows.query], n_way=rows.n_way
+        )
+        losses.append(-log_p.gather(-1, rows.query_labels.unsqueeze(-1)).flatten().numpy())
+        classes.append(labels[rows.query.flatten().numpy()])
+    return class_means(np.concatenate(losses), np.concatenate(classes))
 
 
 def cosine(step: int, steps: int) -> float:

@@ -20,7 +20,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from varscale.conformal import class_quantiles
 from varscale.factory import create
 from varscale.frozen import MixedTasks, learn
-from varscale.functional import query_nll
+from varscale.functional import log_softmax, query_nll
+from varscale.held_out import class_means, simplest_good
 from varscale.labels import numbered
 from varscale.learned_scale import GUESS, LearnedScale, Metric
 from varscale.random import uniform
@@ -47,9 +48,8 @@ ScalerName = Literal["svs", "d-svs"]
 
 
 class Scale(NamedTuple):
-    """A scale's posterior, the shot law, and how well they explain tasks."""
+    """A scale's posterior, and the shot law."""
 
-    nll: float
     mean: float
     std: float
     shot_offset: float
@@ -118,7 +118,8 @@ class ScaleLearner:
         recipes = self._recipes(x, labels, n_classes)
         looks = [self._look(recipe, x, labels) for recipe in recipes]
         learned = [self._scale(seen, n_classes) for seen in looks]
-        best, conformity = min(range(len(recipes)), key=lambda i: learned[i].nll), None
+        losses = [_class_nll(*pair) for pair in zip(looks, learned, strict=True)]
+        best, conformity = simplest_good(np.stack(losses)), None
         if n_classes >= MIN_CLASSES:
             own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
             conformity = class_quantiles(own)
@@ -238,8 +239,18 @@ class ScaleLearner:
         loss(minimize(loss, start, method="L-BFGS-B", jac=True, bounds=BOUNDS).x)
         with torch.no_grad():
             q = svs(torch.zeros(1))
-            values = (expected_nll(), q.mean, q.stddev, log_offset.exp())
-            return Scale(*(float(value) for value in values))
+            return Scale(q.mean.item(), q.stddev.item(), log_offset.exp().item())
+
+
+def _class_nll(seen: list[Seen], scale: Scale) -> Float[np.ndarray, " class"]:
+    """Mean NLL of the queries of every base class."""
+    losses = []
+    for tasks in seen:
+        factor = shot_factor(torch.tensor([float(tasks.shot)]), scale.shot_offset)
+        log_p = log_softmax(scale.mean * factor * tasks.similarity)
+        losses.append(-log_p.gather(-1, tasks.labels.unsqueeze(-1)).flatten())
+    classes = torch.cat([tasks.classes.flatten() for tasks in seen])
+    return class_means(torch.cat(losses).numpy(), classes.numpy())
 
 
 def folds_of(n_classes: int) -> int:

@@ -218,7 +218,8 @@ class DSVS(StochasticScaler):
         kl_weight: 0.01, the balance of the released code, of a log-normal 0.04; 1 is Algorithm 1,
             `"elbo"` the bound.
         n_tasks: Independent training tasks, for `"elbo"`. Tasks that share classes are not: a
-            quarter to a half of the number of training classes is a good start.
+            quarter to a half of the number of training classes is a good start, and
+            `frozen.choose` asks held-out classes.
         shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
