@@ -11,6 +11,7 @@ from conftest import TINY
 
 import varscale
 from varscale.cli.main import main
+from varscale.estimator import FewShotClassifier
 from varscale.onnx_graph import FewShotGraph, export_model
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
@@ -95,6 +96,68 @@ def test_a_number_that_no_support_has_gets_no_probability(tmp_path):
     graph = onnx.load(tmp_path / "m.onnx")
     assert graph.producer_name == "varscale"
     assert "0 to ways - 1" in graph.doc_string
+
+
+def fitted(**how):
+    """Classes of one to four examples, and a classifier whose scale was learned on others."""
+    draw = np.random.default_rng(0)
+    base, y = draw.normal(size=(24, 6)), np.repeat(np.arange(24), 10)
+    learned = FewShotClassifier(**how).fit(base[y] + 0.6 * draw.normal(size=(240, 6)), y).scale_
+    labels = np.repeat(["a", "b", "c", "ü"], [1, 2, 3, 4])
+    centres = draw.normal(size=(4, 6))[np.repeat(np.arange(4), [1, 2, 3, 4])]
+    return FewShotClassifier(scale=learned).fit(centres + 0.6 * draw.normal(size=(10, 6)), labels)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"center": False, "shrinkage": None},
+        {"scaler": "d-svs", "shrinkage": 0.5, "steps": 20},
+    ],
+)
+def test_a_fitted_classifier_equals_its_graph(how, tmp_path, capsys):
+    import onnx
+    import onnxruntime
+
+    classifier = fitted(**how)
+    stored, path = tmp_path / "few.safetensors", tmp_path / "few.onnx"
+    classifier.save(stored)
+    assert main(["export", str(stored), str(path), "--reject", "0.3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["difference"] < 1e-5
+    assert (report["item"], report["classes"], report["reject"]) == ([6], 4, 0.3)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    query = 1.5 * np.random.default_rng(1).normal(size=(200, 6)).astype(np.float32)
+    for some in (query, query[:1], np.zeros((1, 6), np.float32)):
+        probability, unknown = session.run(None, {"query": some})
+        np.testing.assert_allclose(probability, classifier.predict_proba(some), atol=1e-5)
+        assert (unknown == classifier.is_unknown(some, 0.3)).all()
+    assert 0 < classifier.is_unknown(query, 0.3).mean() < 1
+    metadata = {prop.key: json.loads(prop.value) for prop in onnx.load(path).metadata_props}
+    assert metadata["classes"] == ["a", "b", "c", "ü"]
+    assert metadata["reject"] == 0.3
+    # without a level nothing is unknown
+    assert main(["export", str(stored), str(path)]) == 0
+    assert "unknown (m,), always false" in capsys.readouterr().out
+    _, unknown = onnxruntime.InferenceSession(path).run(None, {"query": query})
+    assert not unknown.any()
+
+
+def test_export_refuses_before_it_writes(tmp_path, capsys):
+    stored = tmp_path / "few.safetensors"
+    FewShotClassifier(scale=10.0).fit(np.eye(3), [0, 1, 2]).save(stored)
+    before = stored.read_bytes()
+    for words, said in [
+        ([str(stored), str(stored)], "another file to write"),
+        ([str(stored), str(tmp_path / "no" / "x.onnx")], "Expected a folder"),
+        ([str(stored), str(tmp_path / "x.onnx"), "--reject", "0.1"], "at least 10 classes"),
+        ([str(tmp_path), str(tmp_path / "x.onnx"), "--reject", "0.1"], "got a run directory"),
+    ]:
+        assert main(["export", *words]) == 2
+        assert said in capsys.readouterr().err
+    assert stored.read_bytes() == before
+    assert not (tmp_path / "x.onnx").exists()
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):

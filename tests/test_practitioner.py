@@ -16,17 +16,22 @@ PAGE = Path(__file__).parent.parent / "docs" / "practitioner.md"
 @pytest.mark.usefixtures("as_user")
 def test_every_line_of_the_tutorial(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text()
-    lines = doctest.DocTestParser().get_doctest(text, {}, "practitioner.md", str(PAGE), 0)
-    assert len(lines.examples) > 30
+    examples, names = 0, {}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    runner.run(lines)
+    blocks = re.findall(r"```(pycon|bash)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    for kind, block in blocks:  # in the order of the page: one builds on another
+        if kind == "pycon":
+            lines = doctest.DocTestParser().get_doctest(block, names, PAGE.name, str(PAGE), 0)
+            examples += len(lines.examples)
+            runner.run(lines, clear_globs=False)
+            names = lines.globs
+        else:
+            for line in block.splitlines():
+                program, *words = shlex.split(line)
+                assert program == "varscale"
+                assert main(words) == 0, line
     assert runner.summarize().failed == 0, capsys.readouterr().out
-    commands = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
-    for line in commands.splitlines():
-        program, *words = shlex.split(line)
-        assert program == "varscale"
-        assert main(words) == 0, line
+    assert examples > 30
     answers = list(csv.DictReader((tmp_path / "answers.csv").read_text().splitlines()))
     assert len(answers) == 1000
     assert set(answers[0]) == {"item", "class", "probability", "unknown"}
@@ -39,5 +44,5 @@ def test_the_comparison_is_what_the_rows_say(monkeypatch):
 
     assert page.PAGE.read_text() == page.page()
     rows = page.rows("embeddings.csv")
-    assert len(rows) == 2 * 12 * 18
+    assert len(rows) == 2 * 12 * 19
     assert {row["episodes"] for row in rows} == {"2000"}

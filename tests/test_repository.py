@@ -46,7 +46,7 @@ LAYERS = [
     ["config", "figures", "launch", "seen", "update"],
     ["config_files", "scale_learner"],
     ["run", "estimator"],
-    ["training", "scoring", "featurize"],
+    ["training", "scoring", "featurize", "onnx_classifier"],
     ["bench", "paper", "report"],
     ["__init__"],
     ["cli"],

@@ -6,11 +6,13 @@ import logging
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.export import Dim
 
 from varscale.files import write_whole
 from varscale.functional import log_softmax, normalize, task_prototype
@@ -18,6 +20,10 @@ from varscale.hosts import MatchingNetwork, PrototypicalNetwork
 from varscale.model import ScaledModel
 from varscale.shots import shot_factor, tempered
 from varscale.version import __version__
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
 
 TOLERANCE = 1e-5
 """Largest difference of a probability between the graph and the model."""
@@ -87,23 +93,44 @@ def export_model(model: ScaledModel, path: Path) -> float:
     graph = FewShotGraph(copy.deepcopy(model).float()).eval()
     content = _exported(graph, shape)
     difference = compared(graph, content, shape)
-    if not difference <= TOLERANCE:
-        raise ValueError(
-            f"The graph differs from the model by {difference:.2g}, more than {TOLERANCE:g}. "
-            "Nothing was written."
-        )
+    check_close(difference)
     write_whole(path, content)
     return difference
 
 
 def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
-    from torch.export import Dim
-
     support, query = (
         torch.linspace(0, 1, 10).view(10, *(1 for _ in shape)).expand(10, *shape).split([6, 4])
     )
-    labels = torch.tensor([0, 0, 1, 1, 1, 2])
     items = Dim("support", min=2)
+    proto = traced(
+        graph,
+        {"support": support, "labels": torch.tensor([0, 0, 1, 1, 1, 2]), "query": query},
+        ({0: items}, {0: items}, {0: Dim("query", min=1)}),
+        ["probability"],
+        "support: float32 items, images from 0 to 1. labels: int64, 0 to ways - 1. query: items. "
+        "probability: one row a query, one column a class.",
+    )
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "way"
+    return bytes(proto.SerializeToString())
+
+
+def traced(
+    graph: nn.Module,
+    inputs: dict[str, Tensor],
+    dynamic: tuple[dict[int, Dim], ...],
+    outputs: list[str],
+    says: str,
+) -> "onnx.ModelProto":
+    """A module as an ONNX model, in silence.
+
+    Args:
+        graph: The module.
+        inputs: An example of each input, by name.
+        dynamic: The axes of each that may have any length.
+        outputs: Names of what it returns.
+        says: What goes in and comes out, for who opens the file.
+    """
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)  # it regrets that torchvision is not there, and prints graphs
     try:
@@ -111,10 +138,10 @@ def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 graph,
-                (support, labels, query),
-                input_names=["support", "labels", "query"],
-                output_names=["probability"],
-                dynamic_shapes=({0: items}, {0: items}, {0: Dim("query", min=1)}),
+                tuple(inputs.values()),
+                input_names=list(inputs),
+                output_names=outputs,
+                dynamic_shapes=dynamic,
                 dynamo=True,
                 verbose=False,
             )
@@ -122,22 +149,32 @@ def _exported(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
         logging.disable(disabled)
     assert program is not None
     proto = program.model_proto
-    proto.doc_string = (
-        "support: float32 items, images from 0 to 1. labels: int64, 0 to ways - 1. query: items. "
-        "probability: one row a query, one column a class."
-    )
+    proto.doc_string = says
     proto.producer_name, proto.producer_version = "varscale", __version__
-    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "way"
-    return bytes(proto.SerializeToString())
+    return proto
 
 
-def compared(graph: FewShotGraph, content: bytes, shape: tuple[int, ...]) -> float:
-    """Largest difference of a probability over tasks of 2 to 20 ways and 1 to 10 shots."""
+def session(content: bytes) -> "onnxruntime.InferenceSession":
+    """A graph, ready to run on a CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def check_close(difference: float) -> None:
+    """Refuse a graph that does not do what its model does."""
+    if not difference <= TOLERANCE:
+        raise ValueError(
+            f"The graph differs from the model by {difference:.2g}, more than {TOLERANCE:g}. "
+            "Nothing was written."
+        )
+
+
+def compared(graph: FewShotGraph, content: bytes, shape: tuple[int, ...]) -> float:
+    """Largest difference of a probability over tasks of 2 to 20 ways and 1 to 10 shots."""
+    running = session(content)
     generator = torch.Generator().manual_seed(0)
     worst = 0.0
     for shots in ([1, 1], [2, 1, 5], [1] * 20, [10, 1, 3, 1, 7], [10] * 5):
@@ -153,6 +190,6 @@ def compared(graph: FewShotGraph, content: bytes, shape: tuple[int, ...]) -> flo
                 n_way=len(shots),
             )[0].exp()
         feed = {"support": support.numpy(), "labels": labels.numpy(), "query": query.numpy()}
-        (got,) = session.run(None, feed)
+        (got,) = running.run(None, feed)
         worst = max(worst, float(np.abs(got - expected.numpy()).max()))
     return worst

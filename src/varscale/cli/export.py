@@ -1,4 +1,4 @@
-"""`varscale export`: a run as one ONNX file."""
+"""`varscale export`: a run, or a fitted classifier, as one ONNX file."""
 
 import json
 import sys
@@ -14,11 +14,17 @@ from varscale.run import Run
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Write a run's best model as one ONNX file; the support set is an input.",
+        "Write a run's best model, whose support set is then an input, or a fitted classifier with "
+        "its classes, as one ONNX file.",
         "varscale export runs/svs svs.onnx",
     )
-    parser.add_argument("run", type=str, help="a run directory")
+    parser.add_argument("model", type=str, help="a run directory, or a file of varscale fit")
     parser.add_argument("file", type=str, help="ONNX file to write")
+    parser.add_argument(
+        "--reject",
+        type=float | None,
+        help="of a fitted classifier: share of queries of known classes that may be called unknown",
+    )
     return parser
 
 
@@ -30,18 +36,44 @@ def run(args: Namespace) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
-    model = Run.open(Path(args.run)).model()
-    difference = export_model(model, Path(args.file))
-    size = Path(args.file).stat().st_size
-    item = list(model.host.backbone.in_shape)  # type: ignore[arg-type]
+    model, file = Path(args.model), Path(args.file)
+    if file.exists() and model.exists() and file.samefile(model):
+        raise ValueError(f"Expected another file to write than {model}, which is read.")
+    if not file.parent.is_dir():
+        raise ValueError(f"Expected a folder at {file.parent} to write {file.name} into.")
+    facts, said = (_classifier if model.is_file() else _run)(model, file, args.reject)
+    size = file.stat().st_size
     if args.json:
-        report = {"file": args.file, "bytes": size, "item": item, "difference": difference}
-        sys.stdout.write(json.dumps(report) + "\n")
+        sys.stdout.write(json.dumps({"file": args.file, "bytes": size, **facts}) + "\n")
         return
-    shape = ", ".join(map(str, item))
     sys.stdout.write(
-        f"{args.file}: {size:,} bytes.\n"
+        f"{file}: {size:,} bytes.\n{said}\n"
+        f"Largest difference from PyTorch: {facts['difference']:.1e}.\n"
+    )
+
+
+def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
+    if reject is not None:
+        raise ValueError("Expected a file of varscale fit for --reject, got a run directory.")
+    model = Run.open(path).model()
+    difference = export_model(model, file)
+    item = list(model.host.backbone.in_shape)  # type: ignore[arg-type]
+    shape = ", ".join(map(str, item))
+    return {"item": item, "difference": difference}, (
         f"Inputs: support (n, {shape}) in float32, images from 0 to 1; labels (n,) in int64, 0 to "
-        f"ways - 1; query (m, {shape}). Output: probability (m, ways).\n"
-        f"Largest difference from PyTorch: {difference:.1e}.\n"
+        f"ways - 1; query (m, {shape}). Output: probability (m, ways)."
+    )
+
+
+def _classifier(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
+    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
+    from varscale.onnx_classifier import export_classifier
+
+    classifier = FewShotClassifier.load(path)
+    difference = export_classifier(classifier, file, reject=reject)
+    dim, ways = classifier.n_features_in_, len(classifier.classes_)
+    at = "always false" if reject is None else f"at {reject:g}"
+    return {"item": [dim], "classes": ways, "reject": reject, "difference": difference}, (
+        f"Input: query (m, {dim}) in float32. Outputs: probability (m, {ways}), the classes in the "
+        f"order of the metadata's `classes`; unknown (m,), {at}."
     )
