@@ -326,7 +326,7 @@ def row(
         "episodes": len(mean["accuracy"]),
         "queries": QUERIES,
         "seeds": len(found),
-        "chosen": "; ".join(dict.fromkeys(str(f["chosen"]) for f in found)),
+        "chosen": "; ".join(filter(None, (str(f["chosen"]) for f in found))),
         "accuracy": accuracy,
         "ci95": half,
         "nll": float(mean["nll"].mean()),
