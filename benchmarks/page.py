@@ -32,10 +32,10 @@ their mean. Differences are paired task by task with SVS; intervals are 95 % ove
 nothing about other classes.
 
 - **SVS**, **D-SVS**, **D-AVS**: scalers of the library on the embeddings as they are, one model for
-  all sizes of task, with the shot law (M23). *Hierarchical* is M26: how many independent tasks the C
-  base classes are worth is chosen on validation classes (M30) from C times 1/8, 1/4, 1/2, 1 and 2,
-  or it is half or a quarter of C. *Low rank* is M27, with half of C. *D-AVS, published* sees all
-  queries of a task at once.
+  all sizes of task, with the shot law (M23). *Hierarchical* is M26: how many independent tasks the
+  C base classes are worth is chosen on validation classes (M30) from C times 1/8, 1/4, 1/2, 1 and
+  2, or it is half or a quarter of C. *Low rank* is M27, with half of C. *D-AVS, published* sees
+  all queries of a task at once.
 - **validated**: scale (and shrinkage, and C) chosen on validation tasks of the very size that is
   tested.
 - **FewShotClassifier()**: centred, whitened, one scale, one model for all sizes. The others are its
