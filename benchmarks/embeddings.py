@@ -115,12 +115,16 @@ def validated(
     return Made(cosines(whitening, scale), said)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def model_of(
     data: Data, seed: int, scaler: str, worth: float | str | None, rate: float, steps: int,
     options: str,
-) -> tuple[varscale.ScaledModel, str]:  # fmt: skip
-    """A scaler learned on tasks of mixed ways and shots of the training classes."""
+) -> tuple[varscale.ScaledModel, float | None]:  # fmt: skip
+    """A scaler learned on tasks of mixed ways and shots of the training classes.
+
+    What the classes are worth, in independent tasks of each, is given, or chosen on validation
+    classes: once, with the first seed, or anew with each.
+    """
     x, y = data.splits["train"]
 
     def made(n_tasks: float | None) -> varscale.ScaledModel:
@@ -134,15 +138,17 @@ def model_of(
             scaler_options={"shot_offset": 0.5, **given, **json.loads(options)},
         )
 
-    if worth == "validated":
+    if worth == "chosen anew" or (worth == "chosen" and seed == SEEDS[0]):
         numbers = [share * data.n_base for share in WORTH]
         chosen, model = choose(
             made, numbers, x, y, *data.splits["val"], seed=seed, lr=rate, steps=steps
         )
-        return model, f"C x {chosen / data.n_base:g}"
+        return model, chosen / data.n_base
+    if worth == "chosen":
+        worth = model_of(data, SEEDS[0], scaler, worth, rate, steps, options)[1]
     model = made(None if worth is None else worth * data.n_base)
     learn(model, x, MixedTasks(y, seed=seed), steps=steps, lr=rate, seed=seed)
-    return model, ""
+    return model, worth
 
 
 def scaled(
@@ -151,12 +157,12 @@ def scaled(
 ) -> Made:  # fmt: skip
     """A scaler of the library; `worth` in independent tasks per training class."""
     given = json.dumps(options, sort_keys=True)
-    model, chosen = model_of(data, seed, scaler, worth, rate, steps, given)
+    model, share = model_of(data, seed, scaler, worth, rate, steps, given)
 
     def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
         return model.predict(support, labels, query, n_way=way)
 
-    return Made(predict, chosen)
+    return Made(predict, f"C x {share:g}" if isinstance(worth, str) else "")
 
 
 @lru_cache(maxsize=4)
@@ -185,7 +191,7 @@ def nearest_centroid(data: Data, seed: int, way: int, shot: int) -> Made:
         return log_softmax(-squared_euclidean(query, prototypes(support, labels, way)))
 
     support, labels, query, _ = next(data.tasks("test", way, shot, 1))
-    if shot > 1:  # with one it warns of a variance that it does not need
+    if shot > 2:  # with fewer it warns of a variance that it does not need
         fitted = NearestCentroid().fit(support[0].numpy(), labels[0].numpy())
         ours = predict(support, labels, query, way)[0].argmax(-1).numpy()
         assert (fitted.predict(query[0].numpy()) == ours).all()
@@ -237,7 +243,10 @@ PRIOR = {"prior": "log-normal", "init_loc": 20.0}
 SHARED = {"prior": "hierarchical", "init_loc": 20.0}
 METHODS: dict[str, tuple[Callable[..., Made], dict[str, object], bool]] = {
     "SVS": (scaled, {"scaler": "svs", "worth": 0.5, **PRIOR}, True),
-    "D-SVS, hierarchical": (scaled, {"scaler": "d-svs", "worth": "validated", **SHARED}, True),
+    "D-SVS, hierarchical": (scaled, {"scaler": "d-svs", "worth": "chosen", **SHARED}, True),
+    "D-SVS, hierarchical, chosen anew": (
+        scaled, {"scaler": "d-svs", "worth": "chosen anew", **SHARED}, True,
+    ),
     "D-SVS, hierarchical, C/2": (scaled, {"scaler": "d-svs", "worth": 0.5, **SHARED}, True),
     "D-SVS, hierarchical, C/4": (scaled, {"scaler": "d-svs", "worth": 0.25, **SHARED}, True),
     "D-SVS, published prior": (scaled, {"scaler": "d-svs", "steps": 2000}, True),

@@ -74,3 +74,13 @@ def test_predict_answers_unknown():
     assert clf.known_score(x)[y < 3].mean() > clf.known_score(x)[y >= 3].mean()
     with pytest.warns(UserWarning, match="least share that can be promised is 0.04"):
         assert not clf.is_unknown(x, 0.01).any()
+
+
+def test_near_duplicates_are_not_rejected_for_their_rounding():
+    draw, y = np.random.default_rng(0), np.repeat(np.arange(40), 10)
+    centres = draw.normal(size=(40, 64))
+    x = centres[y] + 1e-5 * draw.normal(size=(400, 64))
+    clf = FewShotClassifier(center=False, shrinkage=None).fit(x, y)
+    queries = centres[y] + 1e-5 * draw.normal(size=(400, 64))
+    for dtype in (np.float64, np.float32):
+        assert clf.is_unknown(queries.astype(dtype), 0.3).mean() <= 0.3

@@ -1,5 +1,6 @@
 """The scikit-learn estimator: its contract, its promises, and what people give to it."""
 
+import math
 import os
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import varscale
-from varscale import FewShotClassifier
+from varscale import FewShotClassifier, scale_learner
 from varscale.data import EpisodeSampler
 from varscale.metrics import calibration_bins, expected_calibration_error
+from varscale.seen import Seen
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -404,11 +406,35 @@ def test_wrong_data_are_refused(base):
         FewShotClassifier(scale=10.0).fit(x, y).predict(x, reject=0.1)
 
 
-def test_choosing_what_the_classes_are_worth_on_held_out_ones():
+def test_choosing_what_the_classes_are_worth_on_held_out_ones(monkeypatch):
     x, y = classes(n_classes=16, per_class=12)
+    asked = []
+
+    def rule(losses):
+        asked.append(losses)
+        return 2
+
+    monkeypatch.setattr(scale_learner, "simplest_good", rule)
     chosen = FewShotClassifier(scaler="d-svs", n_tasks="cv", steps=20).fit(x, y)
-    fixed = [
-        FewShotClassifier(scaler="d-svs", n_tasks=n, steps=20).fit(x, y) for n in (1.0, 2.0, 4.0)
-    ]
-    weights = [f.scale_.metric.weight for f in fixed]
-    assert any(torch.equal(chosen.scale_.metric.weight, w) for w in weights)
+    fixed = FewShotClassifier(scaler="d-svs", n_tasks=4.0, steps=20).fit(x, y)  # 1, 2, 4
+    assert torch.equal(chosen.scale_.metric.weight, fixed.scale_.metric.weight)
+    assert asked[0].shape == (3, 16)
+    assert (asked[0] > 0).all()
+
+
+def test_losses_of_base_classes_in_a_plain_loop(generator):
+    scale = scale_learner.Scale(mean=3.0, std=0.1, shot_offset=0.5)
+    found: dict[int, list[float]] = {}
+    seen = []
+    for shot, way in ((1, 2), (4, 3)):
+        similarity = torch.rand(2, 5, way, generator=generator)
+        labels = torch.randint(way, (2, 5), generator=generator)
+        names = torch.randint(6, (2, 5), generator=generator)
+        seen.append(Seen(shot, similarity, labels, names))
+        for t in range(2):
+            for q in range(5):
+                scores = [3.0 * shot / (shot + 0.5) * s.item() for s in similarity[t, q]]
+                loss = math.log(sum(map(math.exp, scores))) - scores[labels[t, q]]
+                found.setdefault(int(names[t, q]), []).append(loss)
+    expected = [np.mean(found[c]) for c in sorted(found)]
+    assert scale_learner._class_nll(seen, scale) == pytest.approx(expected, rel=1e-5)

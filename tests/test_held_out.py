@@ -5,13 +5,9 @@ import pytest
 import torch
 
 import varscale
-from varscale.frozen import MixedTasks, choose, class_nll, learn
-from varscale.held_out import class_means, simplest_good
-
-
-def test_class_means_in_a_plain_loop():
-    values, classes = np.array([1.0, 2.0, 4.0, 8.0]), np.array([7, 3, 7, 3])
-    assert class_means(values, classes).tolist() == [5.0, 2.5]
+from varscale import frozen
+from varscale.frozen import MixedTasks, choose, held_out_nll, learn
+from varscale.held_out import class_nll, simplest_good
 
 
 def test_the_simplest_within_one_standard_error_of_the_best():
@@ -24,17 +20,36 @@ def test_the_simplest_within_one_standard_error_of_the_best():
     assert simplest_good(best[None]) == 0
 
 
-def test_more_items_of_the_same_classes_do_not_narrow_the_error(generator):
-    """It is over classes: what a plain loop over them says, however many items each had."""
-    losses = torch.rand(3, 6, generator=generator).double().numpy()
-    best = min(range(3), key=lambda i: sum(losses[i]))
-    expected = None
-    for i in reversed(range(3)):
-        d = [a - b for a, b in zip(losses[i], losses[best], strict=True)]
-        mean = sum(d) / 6
-        error = (sum((v - mean) ** 2 for v in d) / 5 / 6) ** 0.5
-        expected = i if mean <= error else expected
-    assert simplest_good(losses) == expected
+@pytest.mark.parametrize(
+    ("worse", "chosen"),
+    [
+        ([0.0, 1.0], 0),  # 0.5 worse, error 0.5; sd / n would be 0.35, with ddof 0 also
+        ([0.0, 0.0, 0.9, 0.9], 1),  # 0.45 worse: error 0.26, standard deviation 0.52
+    ],
+)
+def test_the_error_is_that_of_a_mean(worse, chosen):
+    assert simplest_good(np.array([worse, np.zeros(len(worse))])) == chosen
+
+
+def test_the_rule_in_a_plain_loop(generator):
+    for losses in torch.rand(200, 3, 4, generator=generator).double().numpy():
+        best = min(range(3), key=lambda i: sum(losses[i]))
+        expected = None
+        for i in reversed(range(3)):
+            d = [a - b for a, b in zip(losses[i], losses[best], strict=True)]
+            mean = sum(d) / 4
+            error = (sum((v - mean) ** 2 for v in d) / 3 / 4) ** 0.5
+            expected = i if mean <= error else expected
+        assert simplest_good(losses) == expected
+
+
+def test_what_diverged_is_out():
+    nan, good = [np.nan, 1.0], [1.0, 1.0]
+    assert simplest_good(np.array([nan, [9.0, 9.1], good, [np.inf, 0.0]])) == 2
+    with pytest.raises(ValueError, match="got 0 candidates with finite losses"):
+        simplest_good(np.array([nan, nan]))
+    with pytest.raises(ValueError, match="of 1 classes"):
+        simplest_good(np.array([[1.0], [0.0]]))
 
 
 def embedded(seed: int, n_classes: int, useful: int):
@@ -43,9 +58,8 @@ def embedded(seed: int, n_classes: int, useful: int):
     labels = np.repeat(np.arange(n_classes) * 3 - 5, 12)  # any integers
     centres = torch.randn(n_classes, 16, generator=g)
     centres[:, useful:] = 0
-    return centres.repeat_interleave(12, 0) + 0.5 * torch.randn(
-        n_classes * 12, 16, generator=g
-    ), labels
+    noise = torch.randn(n_classes * 12, 16, generator=g)
+    return centres.repeat_interleave(12, 0) + 0.5 * noise, labels
 
 
 def model(n_tasks: float) -> varscale.ScaledModel:
@@ -67,24 +81,39 @@ def model(n_tasks: float) -> varscale.ScaledModel:
 @pytest.mark.usefixtures("as_user")
 def test_classes_are_believed_as_far_as_other_classes_agree():
     x, y = embedded(0, 24, useful=4)
-    agree, _ = choose(model, [200.0, 0.01], x, y, *embedded(1, 24, useful=4), steps=60)
+    how = {"steps": 60, "seed": 3}
+    agree, kept = choose(model, [200.0, 0.01], x, y, *embedded(1, 24, useful=4), **how)
+    assert agree == 200.0
+    again = model(200.0)
+    learn(again, x, MixedTasks(y, seed=3), steps=60, seed=3)
+    assert torch.equal(kept.scaler.loc, again.scaler.loc)
     # other classes differ in the very dimensions that these have not
     z, w = embedded(2, 24, useful=4)
-    disagree, kept = choose(model, [200.0, 0.01], x, y, z.flip(1), w, steps=60)
-    assert (agree, disagree) == (200.0, 0.01)
-    again = model(0.01)
-    learn(again, x, MixedTasks(y), steps=60)
-    assert torch.equal(kept.scaler.loc, again.scaler.loc)
+    assert choose(model, [200.0, 0.01], x, y, z.flip(1), w, **how)[0] == 0.01
 
 
-def test_loss_of_classes_in_a_plain_loop():
+def test_every_number_is_judged_by_the_same_tasks_the_least_first(monkeypatch):
+    x, y = embedded(0, 6, useful=16)
+    asked = []
+
+    def nll(model, table, tasks):
+        asked.append((round(1 / model.scaler.kl_weight), id(tasks)))
+        return np.zeros(6)
+
+    monkeypatch.setattr(frozen, "held_out_nll", nll)
+    assert choose(model, [4.0, 1.0, 2.0], x, y, x, y, steps=1)[0] == 1.0  # as good as the others
+    assert [n for n, _ in asked] == [1, 2, 4]
+    assert len({tasks for _, tasks in asked}) == 1
+
+
+def test_losses_of_classes_in_a_plain_loop():
     x, y = embedded(0, 6, useful=16)
     scaled = model(3.0)
     tasks = MixedTasks(y, ways=(3,), shots=(1, 2), n_query=2)
     found: dict[int, list[float]] = {}
-    for step in range(2):
-        rows = tasks.batch(step, 20)
-        for t in range(20):
+    for step in range(4):  # two shapes, twice
+        rows = tasks.batch(step, 10)
+        for t in range(10):
             one = slice(t, t + 1)
             log_p = scaled.predict(
                 x[rows.support[one]], rows.support_labels[one], x[rows.query[one]], n_way=3
@@ -93,11 +122,32 @@ def test_loss_of_classes_in_a_plain_loop():
                 loss = -log_p[q, rows.query_labels[t, q]].item()
                 found.setdefault(int(y[row]), []).append(loss)
     expected = [np.mean(found[c]) for c in sorted(found)]
-    ours = class_nll(scaled, x, y, tasks, tasks_per_shape=20)
+    ours = held_out_nll(scaled, x, tasks, rounds=2, tasks_per_round=10)
     assert ours == pytest.approx(expected, rel=1e-5)
 
 
-def test_classes_of_one_item_cannot_be_held_out():
+def test_losses_of_several_shapes_weigh_by_their_queries():
+    two, three = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.2, 0.3, 0.5]]).log()
+    parts = [
+        (two, torch.tensor([1]), torch.tensor([7])),
+        (three.expand(2, 3), torch.tensor([0, 2]), torch.tensor([7, -1])),
+    ]
+    assert class_nll(parts) == pytest.approx([np.log(2), (np.log(2) + np.log(5)) / 2])
+
+
+@pytest.mark.usefixtures("as_user")
+def test_what_cannot_choose_is_refused_before_anything_is_learned():
     x, y = embedded(0, 6, useful=16)
-    with pytest.raises(ValueError, match="two held-out classes with two items"):
-        choose(model, [1.0], x, y, x[:3], np.arange(3))
+
+    def never(n_tasks):
+        raise AssertionError
+
+    for wrong, said in [
+        (([], x, y, x, y), "at least one number"),
+        (([1.0], x, y[:9], x, y), "a label for each of 72 items, got 9"),
+        (([1.0], x, y, x, y[:9]), "a label for each of 72 items, got 9"),
+        (([1.0], x, y, x[:3], np.arange(3)), "two held-out classes with two items"),
+        (([1.0], x[:3], np.arange(3), x, y), "two training classes with two items"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            choose(never, *wrong)

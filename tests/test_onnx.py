@@ -10,8 +10,10 @@ import torch
 from conftest import TINY
 
 import varscale
+from varscale import onnx_classifier
 from varscale.cli.main import main
 from varscale.estimator import FewShotClassifier
+from varscale.functional import log_softmax
 from varscale.onnx_graph import FewShotGraph, export_model
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
@@ -129,6 +131,8 @@ def test_a_fitted_classifier_equals_its_graph(how, tmp_path, capsys):
     assert (report["item"], report["classes"], report["reject"]) == ([6], 4, 0.3)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     query = 1.5 * np.random.default_rng(1).normal(size=(200, 6)).astype(np.float32)
+    assert session.run(None, {"query": np.full((1, 6), np.nan, np.float32)})[1].tolist() == [True]
+    assert b".py" not in path.read_bytes()  # no paths of this machine
     for some in (query, query[:1], np.zeros((1, 6), np.float32)):
         probability, unknown = session.run(None, {"query": some})
         np.testing.assert_allclose(probability, classifier.predict_proba(some), atol=1e-5)
@@ -139,9 +143,26 @@ def test_a_fitted_classifier_equals_its_graph(how, tmp_path, capsys):
     assert metadata["reject"] == 0.3
     # without a level nothing is unknown
     assert main(["export", str(stored), str(path)]) == 0
-    assert "unknown (m,), always false" in capsys.readouterr().out
+    assert "unknown (m,), never true" in capsys.readouterr().out
     _, unknown = onnxruntime.InferenceSession(path).run(None, {"query": query})
     assert not unknown.any()
+
+
+def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
+    classifier, path = fitted(center=False, shrinkage=None), tmp_path / "x.onnx"
+    monkeypatch.setattr(onnx_classifier, "log_softmax", lambda x: log_softmax(1.001 * x))
+    with pytest.raises(ValueError, match="differs from the model"):
+        onnx_classifier.export_classifier(classifier, path)
+    assert not path.exists()
+
+
+def test_embeddings_far_from_the_origin_owe_their_difference_to_rounding(tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(240, 16)), np.repeat(np.arange(24), 10)
+    far = FewShotClassifier().fit(100 + x + 2 * x[y], y)
+    assert onnx_classifier.export_classifier(far, tmp_path / "x.onnx") < 1e-4
+    huge = FewShotClassifier(scale=5.0).fit(1e39 * x, y)
+    with pytest.raises(ValueError, match="single precision can hold"):
+        onnx_classifier.export_classifier(huge, tmp_path / "x.onnx")
 
 
 def test_export_refuses_before_it_writes(tmp_path, capsys):
@@ -150,7 +171,10 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
     before = stored.read_bytes()
     for words, said in [
         ([str(stored), str(stored)], "another file to write"),
-        ([str(stored), str(tmp_path / "no" / "x.onnx")], "Expected a folder"),
+        ([str(stored), str(tmp_path / "no" / "x.onnx")], "in a folder that is there"),
+        ([str(stored), str(tmp_path)], "in a folder that is there"),
+        ([str(tmp_path / "no"), str(tmp_path / "x.onnx")], "or a file of varscale fit, got no"),
+        ([str(tmp_path), str(stored)], "which is read"),
         ([str(stored), str(tmp_path / "x.onnx"), "--reject", "0.1"], "at least 10 classes"),
         ([str(tmp_path), str(tmp_path / "x.onnx"), "--reject", "0.1"], "got a run directory"),
     ]:

@@ -44,5 +44,5 @@ def test_the_comparison_is_what_the_rows_say(monkeypatch):
 
     assert page.PAGE.read_text() == page.page()
     rows = page.rows("embeddings.csv")
-    assert len(rows) == 2 * 12 * 19
+    assert len(rows) == 2 * 12 * 20
     assert {row["episodes"] for row in rows} == {"2000"}

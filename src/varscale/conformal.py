@@ -9,6 +9,8 @@ from torch import Tensor
 
 LEVELS = 1001
 """Points at which a distribution of similarities is kept."""
+ROUNDING = 1e-6
+"""What single precision may take from a similarity; near-duplicates differ by less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Conformity:
         classes = self.n_classes[row].double()
         level = (share * (classes + 1) - 1) / classes
         place = (level * (LEVELS - 1)).long().clamp_min(0)  # down: the lower threshold
-        return self.quantiles[row, place].masked_fill(level <= 0, -torch.inf)
+        return (self.quantiles[row, place] - ROUNDING).masked_fill(level <= 0, -torch.inf)
 
     def _row(self, count: Int[Tensor, " way"]) -> Int[Tensor, " way"]:
         """The largest calibrated number of shots up to each."""

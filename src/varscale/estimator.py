@@ -48,7 +48,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shrinkage: Of the covariance within classes towards the identity, before whitening by it:
             0 to 1, `None` for no whitening, `"auto"` for 0.9 where the data support it.
         n_tasks: What the given classes are worth to `d-svs`, in independent tasks: an eighth of
-            their number when not given; `"cv"` chooses by held-out classes.
+            their number when not given; `"cv"` chooses by held-out classes (M30).
         init_scale: Where the scale starts; it ends in the same place.
         steps: Steps in which `d-svs` learns.
         random_state: Seed, as scikit-learn takes it; `None` is 0.
@@ -157,6 +157,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 average over base and new classes; `None` never answers "unknown". See M29.
         """
         items = self._queries(X)
+        if reject is not None and UNKNOWN in self.classes_.tolist():
+            raise ValueError(
+                f"Expected no class called {UNKNOWN!r}: that is what rejecting answers."
+            )
         answer = np.empty(len(items), dtype=np.int64)
         for start, similarity in self._similarities(items):
             answer[start : start + len(similarity)] = self._logits(similarity).argmax(-1).numpy()
@@ -172,10 +176,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._unknown(self._queries(X), reject)
 
     def _unknown(self, items: np.ndarray, reject: float) -> np.ndarray:
-        if UNKNOWN in self.classes_.tolist():
-            raise ValueError(
-                f"Expected no class called {UNKNOWN!r}: that is what rejecting answers."
-            )
         floor = self.scale_.floor(torch.from_numpy(self.counts_), reject)
         out = np.empty(len(items), dtype=bool)
         for start, similarity in self._similarities(items):

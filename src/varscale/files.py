@@ -18,9 +18,11 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         new.replace(path)
         sync(path.parent)
-    except OSError as error:
+    except BaseException as error:  # an interrupt leaves nothing behind either
         new.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def sync(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Learning a scaler on embeddings that stay as they are: many tasks a step, of mixed shapes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
 from varscale.episode import Episode
-from varscale.held_out import class_means, simplest_good
+from varscale.held_out import class_nll, simplest_good
 from varscale.model import ScaledModel
 from varscale.optimization import Schedule
 
@@ -141,13 +141,19 @@ def choose(
         labels: Their classes, as integers.
         held_out: Embeddings of other classes.
         held_out_labels: Their classes.
-        seed: Seed of tasks and draws.
+        seed: Seed of training tasks and draws; the held-out tasks are always the same.
         **how: Options of `learn`.
 
     Returns:
         The number that was chosen, and its model.
     """
-    tasks, others = MixedTasks(labels, seed=seed), MixedTasks(held_out_labels, stream="held out")
+    if not len(n_tasks):
+        raise ValueError("Expected at least one number of tasks to choose from, got none.")
+    for rows, given in ((table, labels), (held_out, held_out_labels)):
+        if len(rows) != len(given):
+            raise ValueError(f"Expected a label for each of {len(rows)} items, got {len(given)}.")
+    tasks = MixedTasks(np.asarray(labels), seed=seed)
+    others = MixedTasks(np.asarray(held_out_labels), stream="held out")
     for which, drawn in (("training", tasks), ("held-out", others)):
         if not len(drawn):
             raise ValueError(f"Expected two {which} classes with two items each, got fewer.")
@@ -155,38 +161,38 @@ def choose(
     models = [make(n) for n in worth]
     for model in models:
         learn(model, table, tasks, seed=seed, **how)
-        losses.append(class_nll(model, held_out, held_out_labels, others))
+        losses.append(held_out_nll(model, held_out, others))
     best = simplest_good(np.stack(losses))
     return worth[best], models[best]
 
 
 @torch.no_grad()
-def class_nll(
+def held_out_nll(
     model: ScaledModel,
     table: Float[Tensor, "item dim"],
-    labels: Int[np.ndarray, " item"],
     tasks: MixedTasks,
     *,
-    tasks_per_shape: int = 200,
+    rounds: int = 10,
+    tasks_per_round: int = 20,
 ) -> Float[np.ndarray, " class"]:
-    """Mean NLL of the queries of every class, over tasks of all shapes.
+    """Mean NLL of the queries of every class that is drawn.
 
     Args:
         model: A model, learned.
         table: Embeddings.
-        labels: Their classes, as integers.
         tasks: Draws rows of it.
-        tasks_per_shape: Tasks of each shape.
+        rounds: How often every shape has its turn.
+        tasks_per_round: Tasks of one shape at once.
     """
-    losses, classes, at_once = [], [], 20
-    for step in range(len(tasks) * tasks_per_shape // at_once):
-        rows = tasks.batch(step, at_once)
-        log_p = model.predict(
-            table[rows.support], rows.support_labels, table[rows.query], n_way=rows.n_way
-        )
-        losses.append(-log_p.gather(-1, rows.query_labels.unsqueeze(-1)).flatten().numpy())
-        classes.append(labels[rows.query.flatten().numpy()])
-    return class_means(np.concatenate(losses), np.concatenate(classes))
+
+    def predicted() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for step in range(rounds * len(tasks)):
+            rows = tasks.batch(step, tasks_per_round)
+            support, query = table[rows.support], table[rows.query]
+            log_p = model.predict(support, rows.support_labels, query, n_way=rows.n_way)
+            yield log_p, rows.query_labels, rows.classes.gather(1, rows.query_labels)
+
+    return class_nll(predicted())
 
 
 def cosine(step: int, steps: int) -> float:

@@ -1,15 +1,27 @@
 """Choosing among models by classes that none of them was trained on."""
 
+from collections.abc import Iterable
+
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 
-def class_means(
-    values: Float[np.ndarray, " item"], classes: Int[np.ndarray, " item"]
+def class_nll(
+    tasks: Iterable[tuple[Float[Tensor, "*task way"], Int[Tensor, "*task"], Int[Tensor, "*task"]]],
 ) -> Float[np.ndarray, " class"]:
-    """Mean value of every class that has items, in order."""
-    place = np.unique(classes, return_inverse=True)[1]
-    return np.bincount(place, weights=values) / np.bincount(place)
+    """Mean NLL of the queries of every class, in the order of the classes.
+
+    Args:
+        tasks: Log-probabilities of queries, their classes in the task, and among all.
+    """
+    losses, classes = [], []
+    for log_p, labels, names in tasks:
+        losses.append(-log_p.gather(-1, labels.unsqueeze(-1)).double().flatten())
+        classes.append(names.flatten())
+    place = torch.cat(classes).unique(return_inverse=True)[1]
+    return (torch.bincount(place, torch.cat(losses)) / torch.bincount(place)).numpy()
 
 
 def simplest_good(losses: Float[np.ndarray, "candidate class"]) -> int:
@@ -17,7 +29,7 @@ def simplest_good(losses: Float[np.ndarray, "candidate class"]) -> int:
 
     Classes are the sample: their items resemble each other, and more tasks of the same classes say
     nothing about others. The error is that of a candidate's mean difference from the best, paired
-    class by class.
+    class by class. A candidate with NaN or infinity is out.
 
     Args:
         losses: Mean loss of each candidate on the items of each held-out class.
@@ -27,6 +39,12 @@ def simplest_good(losses: Float[np.ndarray, "candidate class"]) -> int:
         >>> simplest_good(losses)  # the last one is best, but not by much
         1
     """
-    difference = losses - losses[losses.mean(1).argmin()]
+    (sound,) = np.nonzero(np.isfinite(losses).all(1))
+    if not len(sound) or losses.shape[1] < 2:
+        raise ValueError(
+            "Expected finite losses of at least two held-out classes to choose by, got "
+            f"{len(sound)} candidates with finite losses of {losses.shape[1]} classes."
+        )
+    difference = losses[sound] - losses[sound][losses[sound].mean(1).argmin()]
     error = difference.std(1, ddof=1) / np.sqrt(losses.shape[1])
-    return int(np.argmax(difference.mean(1) <= error))
+    return int(sound[np.argmax(difference.mean(1) <= error)])

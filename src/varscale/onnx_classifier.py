@@ -17,7 +17,7 @@ from varscale.shots import tempered
 
 
 class ClassifierGraph(nn.Module):
-    """What a fitted `FewShotClassifier` computes, in float32, with all that stays computed before.
+    """What a fitted `FewShotClassifier` computes, in float32; what does not change, beforehand.
 
     Args:
         classifier: The classifier.
@@ -33,24 +33,32 @@ class ClassifierGraph(nn.Module):
     def __init__(self, classifier: FewShotClassifier, reject: float | None) -> None:
         super().__init__()
         scale, count = classifier.scale_, torch.from_numpy(classifier.counts_)
-        centres = normalize(scale.metric.whitening(torch.from_numpy(classifier.centres_)))
+        means = torch.from_numpy(classifier.centres_)
+        centres = normalize(scale.metric.whitening(means))
         matrix = scale.metric.whitening.matrix
         floor = torch.full((len(count),), -torch.inf)
+        if reject is not None:
+            floor = scale.floor(count, reject)
         self.register_buffer("origin", scale.metric.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
         self.register_buffer("centres", (scale.metric.weight * centres).float().mT.contiguous())
         self.register_buffer("factor", scale.at_shots(count.double()).float().unsqueeze(0))
-        self.register_buffer("floor", floor if reject is None else scale.floor(count, reject))
+        self.register_buffer("floor", floor.float())
+        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
+            raise ValueError(
+                "Expected embeddings and a scale that single precision can hold, got larger ones. "
+                "Divide the embeddings by their size, and fit again."
+            )
 
     def forward(
         self, query: Float[Tensor, "query dim"]
     ) -> tuple[Float[Tensor, "query way"], Bool[Tensor, " query"]]:
-        """Probabilities of the classes, and whether a query belongs to none of them."""
+        """Probabilities of the classes, and whether a query belongs to none; one with NaN does."""
         query = query - self.origin
         if self.matrix is not None:
             query = query @ self.matrix
         similarity = normalize(query) @ self.centres
-        unknown = (similarity < self.floor).all(-1)
+        unknown = ~(similarity >= self.floor).any(-1)
         return log_softmax(tempered(similarity, self.factor)).exp(), unknown
 
 
@@ -68,27 +76,36 @@ def export_classifier(
             a graph that never says so.
     """
     graph = ClassifierGraph(classifier, reject).eval()
+    at = "never" if reject is None else f"at {reject:g}"
     proto = traced(
         graph,
-        {"query": torch.from_numpy(classifier.centres_).float().repeat(2, 1)},
+        {"query": torch.zeros(2, classifier.n_features_in_)},
         ({0: Dim("query", min=1)},),
         ["probability", "unknown"],
         "query: float32 embeddings, one row each. probability: one column a class, in the order of "
-        f"the metadata's classes. unknown: whether it is none of them, at {reject}.",
+        f"the metadata's classes. unknown: whether it is none of them, {at}, or has NaN.",
     )
     for key, value in {"classes": classifier.classes_.tolist(), "reject": reject}.items():
         proto.metadata_props.add(key=key, value=json.dumps(value))
     content = bytes(proto.SerializeToString())
-    difference = compared(classifier, content)
-    check_close(difference)
+    difference, rounding = differences(classifier, content)
+    check_close(difference, rounding)
     write_whole(path, content)
     return difference
 
 
-def compared(classifier: FewShotClassifier, content: bytes) -> float:
-    """Largest difference of a probability, over class means, what lies between, and zero."""
-    centres = classifier.centres_[:1000]
+def differences(classifier: FewShotClassifier, content: bytes) -> tuple[float, float]:
+    """Largest difference of a probability between graph and classifier, and of what is rounding.
+
+    Over class means, what lies around and between them, and zero. Rounding is what the classifier's
+    own answers to float32 differ from those to float64.
+    """
+    centres = classifier.centres_[:500]
+    noise = torch.randn(4, *centres.shape, generator=torch.Generator().manual_seed(0)).numpy()
+    around = centres + noise * centres.std(0)
     between = (centres + np.roll(centres, 1, axis=0)) / 2
-    queries = np.concatenate([centres, between, 0 * centres[:1]]).astype(np.float32)
+    queries = np.concatenate([centres, between, *around, 0 * centres[:1]]).astype(np.float32)
+    exact = classifier.predict_proba(queries.astype(np.float64))
     probability, _ = session(content).run(None, {"query": queries})
-    return float(np.abs(probability - classifier.predict_proba(queries.astype(np.float64))).max())
+    single = classifier.predict_proba(queries)
+    return float(np.abs(probability - exact).max()), float(np.abs(single - exact).max())

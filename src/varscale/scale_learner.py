@@ -21,7 +21,7 @@ from varscale.conformal import class_quantiles
 from varscale.factory import create
 from varscale.frozen import MixedTasks, learn
 from varscale.functional import log_softmax, query_nll
-from varscale.held_out import class_means, simplest_good
+from varscale.held_out import class_nll, simplest_good
 from varscale.labels import numbered
 from varscale.learned_scale import GUESS, LearnedScale, Metric
 from varscale.random import uniform
@@ -74,7 +74,8 @@ class ScaleLearner:
             `None` for no whitening. `"auto"` is 0.9 where the base set has ten classes and as many
             items beyond its classes as dimensions, else `None`.
         n_tasks: What the base classes are worth, in independent tasks: an eighth of their number
-            when not given. `"cv"` chooses that, half or twice as many by the held-out classes.
+            when not given. `"cv"` chooses that, half or twice as many by held-out classes: the
+            least within one standard error of the best (M30).
         init_scale: Where the scale starts.
         steps: Steps in which the weights of dimensions are learned.
         seed: Seed of folds, tasks and draws.
@@ -118,8 +119,10 @@ class ScaleLearner:
         recipes = self._recipes(x, labels, n_classes)
         looks = [self._look(recipe, x, labels) for recipe in recipes]
         learned = [self._scale(seen, n_classes) for seen in looks]
-        losses = [_class_nll(*pair) for pair in zip(looks, learned, strict=True)]
-        best, conformity = simplest_good(np.stack(losses)), None
+        best, conformity = 0, None
+        if len(recipes) > 1:
+            losses = [_class_nll(*pair) for pair in zip(looks, learned, strict=True)]
+            best = simplest_good(np.stack(losses))
         if n_classes >= MIN_CLASSES:
             own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
             conformity = class_quantiles(own)
@@ -243,14 +246,14 @@ class ScaleLearner:
 
 
 def _class_nll(seen: list[Seen], scale: Scale) -> Float[np.ndarray, " class"]:
-    """Mean NLL of the queries of every base class."""
-    losses = []
-    for tasks in seen:
+    """Mean NLL of the queries of every base class, at the mean of a scale."""
+
+    def predicted(tasks: Seen) -> tuple[Tensor, Tensor, Tensor]:
         factor = shot_factor(torch.tensor([float(tasks.shot)]), scale.shot_offset)
         log_p = log_softmax(scale.mean * factor * tasks.similarity)
-        losses.append(-log_p.gather(-1, tasks.labels.unsqueeze(-1)).flatten())
-    classes = torch.cat([tasks.classes.flatten() for tasks in seen])
-    return class_means(torch.cat(losses).numpy(), classes.numpy())
+        return log_p, tasks.labels, tasks.classes
+
+    return class_nll(map(predicted, seen))
 
 
 def folds_of(n_classes: int) -> int:

@@ -16,7 +16,7 @@ def parser() -> Parser:
     parser = command(
         "Write a run's best model, whose support set is then an input, or a fitted classifier with "
         "its classes, as one ONNX file.",
-        "varscale export runs/svs svs.onnx",
+        "varscale export intents.safetensors intents.onnx --reject 0.1",
     )
     parser.add_argument("model", type=str, help="a run directory, or a file of varscale fit")
     parser.add_argument("file", type=str, help="ONNX file to write")
@@ -37,11 +37,14 @@ def run(args: Namespace) -> None:
     except ImportError as error:
         raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     model, file = Path(args.model), Path(args.file)
-    if file.exists() and model.exists() and file.samefile(model):
-        raise ValueError(f"Expected another file to write than {model}, which is read.")
-    if not file.parent.is_dir():
-        raise ValueError(f"Expected a folder at {file.parent} to write {file.name} into.")
-    facts, said = (_classifier if model.is_file() else _run)(model, file, args.reject)
+    if not model.exists():
+        raise ValueError(f"Expected a run directory, or a file of varscale fit, got no {model}.")
+    if file.is_dir() or not file.parent.is_dir():
+        raise ValueError(f"Expected an ONNX file to write in a folder that is there, got {file}.")
+    if file.exists() and (file.samefile(model) or model.resolve() in file.resolve().parents):
+        raise ValueError(f"Expected another file to write than {file}, which is read.")
+    export = _classifier if model.is_file() else _run
+    facts, said = export(model, file, args.reject)
     size = file.stat().st_size
     if args.json:
         sys.stdout.write(json.dumps({"file": args.file, "bytes": size, **facts}) + "\n")
@@ -72,7 +75,7 @@ def _classifier(path: Path, file: Path, reject: float | None) -> tuple[dict[str,
     classifier = FewShotClassifier.load(path)
     difference = export_classifier(classifier, file, reject=reject)
     dim, ways = classifier.n_features_in_, len(classifier.classes_)
-    at = "always false" if reject is None else f"at {reject:g}"
+    at = "never true" if reject is None else f"at {reject:g}"
     return {"item": [dim], "classes": ways, "reject": reject, "difference": difference}, (
         f"Input: query (m, {dim}) in float32. Outputs: probability (m, {ways}), the classes in the "
         f"order of the metadata's `classes`; unknown (m,), {at}."
