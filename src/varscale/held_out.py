@@ -9,12 +9,13 @@ from torch import Tensor
 
 
 def class_nll(
-    tasks: Iterable[tuple[Float[Tensor, "*task way"], Int[Tensor, "*task"], Int[Tensor, "*task"]]],
+    tasks: Iterable[tuple[Float[Tensor, "..."], Int[Tensor, "..."], Int[Tensor, "..."]]],
 ) -> Float[np.ndarray, " class"]:
     """Mean NLL of the queries of every class, in the order of the classes.
 
     Args:
-        tasks: Log-probabilities of queries, their classes in the task, and among all.
+        tasks: Log-probabilities of queries, (task, query, way), their classes in the task, and
+            among all; every part may have a shape of its own.
     """
     losses, classes = [], []
     for log_p, labels, names in tasks:
