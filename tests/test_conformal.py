@@ -1,5 +1,7 @@
 """The promise of rejection: at most so many of the known, whatever classes there are."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from test_estimator import classes
 
 from varscale import FewShotClassifier
 from varscale.conformal import LEVELS, Conformity, class_quantiles
+
+pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
 
 def test_quantiles_weigh_classes_alike():
@@ -42,17 +46,23 @@ def test_only_classes_that_were_seen_count():
     assert FewShotClassifier().fit(x, y).scale_.conformity.n_classes.tolist() == [30] * 6
 
 
+@lru_cache
+def scales():
+    """What eight draws of base classes teach."""
+    draws = [classes(seed=seed, n_classes=30, per_class=12) for seed in range(8)]
+    return [FewShotClassifier().fit(x, y).scale_ for x, y in draws]
+
+
 @pytest.mark.parametrize("shot", [1, 5])
 def test_a_new_class_loses_at_most_its_share(shot):
     """Over many draws of base and new classes, which the promise is about."""
     rates = {0.1: [], 0.3: []}
     caught = []
-    for seed in range(8):
-        base = FewShotClassifier().fit(*classes(seed=seed, n_classes=30, per_class=12))
+    for seed, scale in enumerate(scales()):
         x, y = classes(seed=1000 + seed, n_classes=20, per_class=30)
         known = y < 10
         first = np.arange(len(y)) % 30 < shot
-        clf = FewShotClassifier(scale=base.scale_).fit(x[known & first], y[known & first])
+        clf = FewShotClassifier(scale=scale).fit(x[known & first], y[known & first])
         for share, values in rates.items():
             values.append(clf.is_unknown(x[known & ~first], share).mean())
         caught.append(clf.is_unknown(x[~known], 0.3).mean())

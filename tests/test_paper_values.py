@@ -109,6 +109,7 @@ def test_prior_only_trajectories(init_loc, prior_loc, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_user")  # twenty thousand steps
 def test_prior_only_trajectory_step_by_step():
     assert round(prior_only(SVS().double(), steps=20_000), 4) == 14.3969
 

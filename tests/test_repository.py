@@ -96,6 +96,7 @@ def test_plugging_in_takes_three_more_lines():
         *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
     ],
 )
+@pytest.mark.usefixtures("as_user")
 def test_python_in_the_documentation_runs(page, monkeypatch):
     for registry in (BACKBONES, HOSTS, SCALERS):  # members of a page are gone after it
         monkeypatch.setattr(registry, "_members", dict(registry._members))

@@ -680,7 +680,7 @@ def test_killed_anywhere_and_run_again_it_ends_the_same(tmp_path, root):
     start = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)
     duration = time.monotonic() - start
-    for moment in np.random.default_rng(1).uniform(0.3, 1.0, 10):
+    for moment in np.random.default_rng(1).uniform(0.3, 1.0, 6):
         shutil.rmtree(root / "mine")
         job = subprocess.Popen(command, stdout=subprocess.PIPE)
         time.sleep(moment * duration)
