@@ -27,7 +27,7 @@ import varscale
 from varscale import FewShotClassifier
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
-from varscale.frozen import MixedTasks, choose, learn
+from varscale.frozen import MixedTasks, choose_n_tasks, learn
 from varscale.functional import log_softmax, normalize, prototypes, squared_euclidean
 from varscale.labels import numbered
 from varscale.learned_scale import LearnedScale
@@ -38,6 +38,7 @@ DATASETS = ("banking77", "clinc150")
 CELLS = [(way, shot) for way in (5, 10, 20) for shot in (1, 2, 5, 10)]
 QUERIES, SEEDS, CHUNK = 10, (0, 1, 2), 50
 WORTH = (0.125, 0.25, 0.5, 1.0, 2.0)
+"""Independent tasks for each training class, to choose from."""
 SCALES = [float(s) for s in np.geomspace(1, 100, 25)]
 Task = tuple[Tensor, Tensor, Tensor, Tensor]
 Predict = Callable[[Tensor, Tensor, Tensor, int], Tensor]
@@ -140,7 +141,7 @@ def model_of(
 
     if worth == "chosen anew" or (worth == "chosen" and seed == SEEDS[0]):
         numbers = [share * data.n_base for share in WORTH]
-        chosen, model = choose(
+        chosen, model = choose_n_tasks(
             made, numbers, x, y, *data.splits["val"], seed=seed, lr=rate, steps=steps
         )
         return model, chosen / data.n_base

@@ -121,7 +121,7 @@ def learn(
     model.eval()
 
 
-def choose(
+def choose_n_tasks(
     make: Callable[[float], ScaledModel],
     n_tasks: Sequence[float],
     table: Float[Tensor, "item dim"],

@@ -219,7 +219,7 @@ class DSVS(StochasticScaler):
             `"elbo"` the bound.
         n_tasks: Independent training tasks, for `"elbo"`. Tasks that share classes are not: a
             quarter to a half of the number of training classes is a good start, and
-            `frozen.choose` asks held-out classes.
+            `frozen.choose_n_tasks` asks held-out classes.
         shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
