@@ -71,7 +71,7 @@ def test_killed_at_random_steps_a_run_ends_the_same(tiny_images, tmp_path, numbe
     generator = random.Random(f"{scaler} {KILLS}")
     whole, run = tmp_path / "whole", tmp_path / "run"
     subprocess.run(training(whole, scaler), check=True, capture_output=True)
-    targets = sorted(generator.sample(range(1, STEPS), kills))
+    targets = sorted(generator.sample(range(1, STEPS - 100), kills))  # a kill may come late
     arguments = training(run, scaler)
     for target in targets:
         assert target <= kill_at(arguments, run, target) < STEPS

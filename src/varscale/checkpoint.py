@@ -21,6 +21,8 @@ from torch.optim import Optimizer
 
 from varscale.files import file_hash, write_whole
 
+_FILE = re.compile(r"\.?[0-9]{8,}\.(json|safetensors)(\.new)?")  # .new: not yet in its place
+
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
@@ -42,7 +44,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any]
 ) -> None:
-    """Save; then keep the two newest, and remove what was passed over as damaged."""
+    """Save; then keep the two newest, and remove all else, damaged or half written."""
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors wants plain rows: Conv-4 keeps its weights in channels_last
     content = save({name: t.detach().cpu().contiguous() for name, t in sorted(tensors.items())})
@@ -50,19 +52,20 @@ def save_checkpoint(
     write_whole(folder / f"{step:08}.safetensors", content)
     sealed = {"seal": _seal(body), **body}
     write_whole(folder / f"{step:08}.json", json.dumps(sealed, indent=1).encode())
-    forget_after(folder, step)
-    _remove(folder, _steps(folder)[2:])
+    _keep(folder, [kept for kept in _steps(folder) if kept <= step][:2])
 
 
 def forget_after(folder: Path, step: int) -> None:
     """Remove the checkpoints of later steps: the run has gone back behind them."""
-    _remove(folder, [later for later in _steps(folder) if later > step])
+    _keep(folder, [kept for kept in _steps(folder) if kept <= step])
 
 
-def _remove(folder: Path, steps: Sequence[int]) -> None:
-    for step in steps:
-        (folder / f"{step:08}.json").unlink(missing_ok=True)
-        (folder / f"{step:08}.safetensors").unlink(missing_ok=True)
+def _keep(folder: Path, steps: Sequence[int]) -> None:
+    """Remove all other checkpoints, and the halves of them that a kill left behind."""
+    kept = {f"{step:08}.{suffix}" for step in steps for suffix in ("json", "safetensors")}
+    for path in sorted(folder.glob("*")):  # JSON first: a checkpoint is whole or not there
+        if _FILE.fullmatch(path.name) and path.name not in kept:
+            path.unlink(missing_ok=True)
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
