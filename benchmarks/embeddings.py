@@ -5,7 +5,7 @@
 DATA is a folder with `banking77_minilm.npz` and `clinc150_minilm.npz`. Whatever is learned is
 learned on the classes that a file calls `train`; what is chosen is chosen on its `val` classes; the
 tasks are of its `test` classes, the same for all methods. Writes `embeddings.csv` beside this file.
-A method that is in the cache is not run again.
+A method that is in the cache is not run again; with `--methods`, the lines of others stay.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from page import rows as committed
 from torch import Tensor
 
 import varscale
@@ -100,9 +101,11 @@ def validated(
 ) -> Made:
     """The scale (and shrinkage) of least NLL on validation tasks of the cell."""
     x, y = data.splits["train"]
+    origin = x.mean(0) if center else torch.zeros(384)
     choices = []
     for shrinkage in (0.5, 0.7, 0.8, 0.9, 0.95, 0.99) if whiten else (None,):
-        whitening = Whitening.learned(x, torch.from_numpy(y), center=center, shrinkage=shrinkage)
+        learned = Whitening.learned(x, torch.from_numpy(y), center=False, shrinkage=shrinkage)
+        whitening = Whitening(origin, learned.matrix)
         unscaled = cosines(whitening, 1.0)
         total = np.zeros(len(SCALES))
         for support, labels, query, truth in data.tasks("val", way, shot, 100):
@@ -374,7 +377,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--cache", type=Path, default=Path("embeddings-cache"))
-    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     args = parser.parse_args()
     args.cache.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -392,6 +395,9 @@ def main() -> None:
                 *(f"{100 * r['accuracy']:.2f}/{100 * r['ece']:.1f}" for r in last),
                 flush=True,
             )
+    kept = [r for r in committed("embeddings.csv") if r["method"] not in args.methods]
+    order = [(name, method) for name in DATASETS for method in METHODS]
+    rows = sorted(kept + rows, key=lambda r: order.index((r["dataset"], r["method"])))
     write("embeddings.csv", rows)
 
 

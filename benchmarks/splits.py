@@ -47,7 +47,7 @@ def main() -> None:
                 learned = learner(x[base], numbered(y[base]))
                 best = learner.best_on(learned.metric, x[others], numbered(y[others]))
                 for shot in (1, 5):
-                    ours = learned.mean * shot / (shot + learned.shot_offset)
+                    ours = learned.at_shots(torch.tensor([float(shot)])).item()
                     theirs = best.mean * shot / (shot + best.shot_offset)
                     rows.append(
                         {

@@ -1,5 +1,6 @@
 """The scikit-learn estimator: its contract, its promises, and what people give to it."""
 
+import copy
 import math
 import os
 import subprocess
@@ -206,6 +207,95 @@ def test_a_little_data_does_not_make_it_sure(n_classes, per_class):
             p = FewShotClassifier(scale=scale).fit(x[few], y[few]).predict_proba(x[~few])
             values.append(-np.log(p[np.arange(len(p)), y[~few]].clip(1e-12)).mean())
     assert np.mean(nll[None]) < np.mean(nll[20.0]) + (0.5 if per_class == 2 else 0.15)
+
+
+def expected_and_right(n_classes, per_class, sizes=None):
+    """Mean probability of the answers, and how often they are right, over 20 draws of classes."""
+    expected, right = [], []
+    for seed in range(20):
+        x, y = classes(n_classes=n_classes, per_class=120, dim=64, seed=seed)
+        few = np.arange(len(y)) % 120 < np.broadcast_to(sizes or per_class, n_classes)[y]
+        clf = FewShotClassifier().fit(x[few], y[few])
+        asked = np.arange(len(y)) % 120 >= 100
+        p = clf.predict_proba(x[asked])
+        expected.append(p.max(1).mean())
+        right.append((clf.classes_[p.argmax(1)] == y[asked]).mean())
+    return np.mean(expected), np.mean(right)
+
+
+@pytest.mark.parametrize(("n_classes", "per_class"), [(2, 2), (2, 5), (5, 3), (9, 3), (12, 5)])
+def test_a_few_examples_and_nothing_else_are_enough_to_know_how_good_it_is(n_classes, per_class):
+    expected, right = expected_and_right(n_classes, per_class)
+    assert expected == pytest.approx(right, abs=0.04)
+
+
+def test_one_class_of_many_examples_leaves_the_others_alone():
+    _, equal = expected_and_right(4, 3)
+    _, unequal = expected_and_right(4, 3, sizes=[100, 3, 3, 3])
+    assert unequal > equal - 0.02
+
+
+def test_classes_that_the_scale_was_learned_on_have_less_of_it(base, tmp_path):
+    x, y = classes(seed=3, n_classes=4, per_class=6)
+    task = FewShotClassifier(scale=base.scale_).fit(x, y)
+    assert base.own_.all()
+    assert not task.own_.any()
+    assert not FewShotClassifier(scale=20.0).fit(x, y).own_.any()
+    count = torch.full((2,), 20.0)
+    own, new = base.scale_.at_shots(count, torch.tensor([True, False])).tolist()
+    many = base.scale_.mean * 20 / (20 + base.scale_.shot_offset)
+    assert (own, new) == pytest.approx((many * (23 / 24) ** 0.75, many * (25 / 24) ** 0.75))
+    assert base.scale_.at_shots(count).tolist() == pytest.approx([new, new])
+
+    logits = base._logits(torch.eye(24))  # a query as similar to one class as can be
+    assert (logits[0, 0] - logits[0, 1]).item() == pytest.approx(own, rel=1e-5)
+
+    more = copy.deepcopy(base).partial_fit(x[:6] + 5, y[:6] - 1)  # a class before all others
+    more.save(tmp_path / "file")
+    for clf in (more, FewShotClassifier.load(tmp_path / "file")):
+        assert clf.own_.tolist() == [False] + 24 * [True]
+
+    alone = FewShotClassifier().fit(x[:13], y[:13])  # of the third class there is one example
+    assert alone.own_.tolist() == [True, True, False]
+    plain = FewShotClassifier(center=False).fit(x, y).scale_
+    assert plain.at_shots(count).tolist() == pytest.approx(
+        2 * [plain.mean * 20 / (20 + plain.shot_offset)]
+    )
+
+
+def test_what_is_believed_of_the_scale_before_anything_is_seen():
+    learner = scale_learner.ScaleLearner()
+    nothing = Seen(1, torch.zeros(1, 4, 2), torch.zeros(1, 4).long(), torch.zeros(1, 4).long())
+    assert learner._scale([nothing], 2).mean == pytest.approx(20, rel=0.01)
+    assert learner._origin_factor(5) == pytest.approx(0.8**0.75)  # the origin is their own mean
+    assert learner._origin_factor(20) == pytest.approx((1 + 1 / 15) ** 0.75)  # of the other folds
+    assert scale_learner.ScaleLearner(center=False)._origin_factor(5) == 1
+
+
+def test_a_factor_is_taken_out_of_the_scale(generator):
+    similarity = torch.rand(50, 8, 4, generator=generator)
+    labels = torch.randint(4, (50, 8), generator=generator)
+    similarity.scatter_add_(-1, labels.unsqueeze(-1), torch.full((50, 8, 1), 0.3))
+    seen, learner = [Seen(5, similarity, labels, labels)], scale_learner.ScaleLearner()
+    plain, halved = (learner._scale(seen, 10_000, factor) for factor in (1.0, 0.5))
+    ours, theirs = (s.mean * 5 / (5 + s.shot_offset) for s in (halved, plain))
+    assert ours == pytest.approx(2 * theirs, rel=1e-3)
+
+
+def test_a_search_that_stops_too_early_goes_on():
+    x, y = classes(seed=1)
+    near, far = (FewShotClassifier(init_scale=start).fit(x, y).scale_ for start in (20.0, 300.0))
+    assert far.mean == pytest.approx(near.mean, rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_learns_where_gradients_are_off(mode):
+    x, y = classes(n_classes=12, per_class=5)
+    for options in ({}, {"scaler": "d-svs", "steps": 5}):
+        expected = FewShotClassifier(**options).fit(x, y).predict_proba(x)
+        with mode():
+            clf = FewShotClassifier(**options).fit(torch.from_numpy(x), y)
+        np.testing.assert_array_equal(clf.predict_proba(x), expected)
 
 
 def test_arrays_of_any_layout(base):
@@ -429,8 +519,8 @@ def test_losses_of_base_classes_in_a_plain_loop(generator):
         seen.append(Seen(shot, similarity, labels, names))
         for t in range(2):
             for q in range(5):
-                scores = [3.0 * shot / (shot + 0.5) * s.item() for s in similarity[t, q]]
+                scores = [0.7 * 3.0 * shot / (shot + 0.5) * s.item() for s in similarity[t, q]]
                 loss = math.log(sum(map(math.exp, scores))) - scores[labels[t, q]]
                 found.setdefault(int(names[t, q]), []).append(loss)
     expected = [np.mean(found[c]) for c in sorted(found)]
-    assert scale_learner._class_nll(seen, scale) == pytest.approx(expected, rel=1e-5)
+    assert scale_learner._class_nll(seen, scale, 0.7) == pytest.approx(expected, rel=1e-5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
@@ -24,6 +24,7 @@ class Stored:
         classes: The classes, sorted.
         centres: Mean embedding of each.
         counts: Examples of each.
+        own: Whether the scale was learned on it.
         scale: The metric and its scale.
         params: How it was asked to learn; numbers, strings and `None`.
         features: Names of the dimensions, where they have any.
@@ -32,6 +33,7 @@ class Stored:
     classes: Shaped[np.ndarray, " way"]
     centres: Float[np.ndarray, "way dim"]
     counts: Int[np.ndarray, " way"]
+    own: Bool[np.ndarray, " way"]
     scale: LearnedScale
     params: dict[str, Any]
     features: list[str] | None
@@ -41,6 +43,7 @@ class Stored:
         tensors = {
             "centres": torch.from_numpy(self.centres),
             "counts": torch.from_numpy(self.counts),
+            "own": torch.from_numpy(self.own),
             **self.scale.tensors(),
         }
         facts = {
@@ -66,6 +69,7 @@ class Stored:
                 np.array(facts["classes"]),
                 tensors["centres"].numpy(),
                 tensors["counts"].numpy(),
+                tensors["own"].numpy(),
                 LearnedScale.restored(facts["scale"], tensors),
                 dict(facts["params"]),
                 facts["features"],
@@ -81,7 +85,8 @@ class Stored:
             raise ValueError("classes that are neither numbers nor strings")
         if not np.array_equal(self.classes, np.unique(self.classes)):
             raise ValueError("classes that are not sorted and distinct")
-        if self.centres.shape != (n, self.scale.dim) or self.counts.shape != (n,):
+        sizes = {self.counts.shape, self.own.shape}
+        if self.centres.shape != (n, self.scale.dim) or sizes != {(n,)}:
             raise ValueError("class means or counts of another size")
         if not np.isfinite(self.centres).all() or (self.counts < 1).any():
             raise ValueError("class means with NaN or infinity, or of no examples")

@@ -25,9 +25,6 @@ UNKNOWN = "unknown"
 
 DTYPES = [np.float64, np.float32, np.float16]
 
-LARGEST = 1e10
-"""Embeddings with larger numbers, or with none above one over it, are taken for a mistake."""
-
 CHUNK = 1 << 24
 """Similarities that are held at once."""
 
@@ -44,7 +41,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             and thresholds along, or a number for the plain cosine is used as it is, and the
             arguments that follow mean nothing.
         scaler: `svs`, one scale; or `d-svs`, one weight per dimension under a hierarchical prior.
-        center: Put the origin at the mean of the base embeddings.
+        center: Put the origin at the mean of the base classes.
         shrinkage: Of the covariance within classes towards the identity, before whitening by it:
             0 to 1, `None` for no whitening, `"auto"` for 0.9 where the data support it.
         n_tasks: What the given classes are worth to `d-svs`, in independent tasks: an eighth of
@@ -58,6 +55,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scale_: The scale, with its posterior mean and spread; see `LearnedScale`.
         centres_: Mean embedding of each class.
         counts_: Examples of each class.
+        own_: Whether the scale was learned on the class, among others.
         n_features_in_: Embedding size.
 
     Example:
@@ -106,6 +104,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.scale_ = self._scale(torch.from_numpy(items), numbers.astype(np.int64))
         self.counts_ = np.bincount(numbers)
+        self.own_ = (self.counts_ > 1) & (self.scale is None)
         self.centres_ = _sums(items, numbers, len(self.classes_)) / self.counts_[:, None]
         return self
 
@@ -131,12 +130,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.classes_
         self.classes_ = np.union1d(known, labels)
         n, place = len(self.classes_), np.searchsorted(self.classes_, known)
-        total = np.zeros((n, items.shape[1]))
-        total[place] = self.centres_ * self.counts_[:, None]
-        counts = np.zeros(n, dtype=np.int64)
-        counts[place] = self.counts_
+        total = _placed(self.centres_ * self.counts_[:, None], place, n)
         numbers = np.searchsorted(self.classes_, labels)
-        self.counts_ = counts + np.bincount(numbers, minlength=n)
+        self.own_ = _placed(self.own_, place, n)
+        self.counts_ = _placed(self.counts_, place, n) + np.bincount(numbers, minlength=n)
         self.centres_ = (total + _sums(items, numbers, n)) / self.counts_[:, None]
         return self
 
@@ -196,9 +193,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         params = {**self.get_params(deep=False), "scale": None, "random_state": None}
         names = getattr(self, "feature_names_in_", None)
         features = None if names is None else names.tolist()
-        Stored(self.classes_, self.centres_, self.counts_, self.scale_, params, features).write(
-            Path(path)
-        )
+        means = self.classes_, self.centres_, self.counts_, self.own_
+        Stored(*means, self.scale_, params, features).write(Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":
@@ -206,7 +202,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         stored = Stored.read(Path(path))
         self = cls(**{**stored.params, "scale": stored.scale, "random_state": 0})
         self.scale_, self.classes_ = stored.scale, stored.classes
-        self.centres_, self.counts_ = stored.centres, stored.counts
+        self.centres_, self.counts_, self.own_ = stored.centres, stored.counts, stored.own
         self.n_features_in_ = stored.scale.dim
         if stored.features is not None:
             self.feature_names_in_ = np.array(stored.features, dtype=object)
@@ -248,12 +244,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             steps=self.steps,
             seed=_seed(self.random_state),
         )
-        largest = float(x.abs().max())
-        if largest > LARGEST or 0 < largest < 1 / LARGEST:
-            raise ValueError(
-                f"Expected embeddings of ordinary size, got {largest:.3g} as the largest number. "
-                "Divide them all by it."
-            )
         learned = learner(x, labels)
         if learned is None:
             warnings.warn(
@@ -276,7 +266,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, similarity: Tensor) -> Tensor:
         count = torch.from_numpy(self.counts_).to(similarity)
-        return tempered(similarity, self.scale_.at_shots(count).unsqueeze(0))
+        factor = self.scale_.at_shots(count, torch.from_numpy(self.own_))
+        return tempered(similarity, factor.unsqueeze(0))
+
+
+def _placed(values: np.ndarray, place: np.ndarray, n: int) -> np.ndarray:
+    """Values of some classes among those of n, of which the others are zero."""
+    out = np.zeros((n, *values.shape[1:]), values.dtype)
+    out[place] = values
+    return out
 
 
 def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from varscale.conformal import LEVELS, Conformity
 from varscale.functional import dot_logits, normalize
 from varscale.shots import shot_factor
-from varscale.whitening import Whitening
+from varscale.whitening import Whitening, origin_factor
 
 GUESS = 20.0
 """The scale when nothing can be learned: what sentence embeddings ask for, more or less."""
@@ -47,7 +47,7 @@ class LearnedScale:
 
     Attributes:
         metric: The metric.
-        mean: Posterior mean of the scale, at very many shots.
+        mean: Posterior mean of the scale, at very many shots and base classes.
         std: Its posterior standard deviation.
         shot_offset: b of the law n / (n + b) by which the scale grows with shots.
         conformity: How similar items of held-out classes are to their own prototype; `None` when
@@ -67,9 +67,22 @@ class LearnedScale:
         """Embedding size."""
         return len(self.metric.whitening.mean)
 
-    def at_shots(self, count: Float[Tensor, " way"]) -> Float[Tensor, " way"]:
-        """The scale of classes of so many supports (M23)."""
-        return self.mean * shot_factor(count, self.shot_offset)
+    def at_shots(
+        self, count: Float[Tensor, " way"], own: Bool[Tensor, " way"] | None = None
+    ) -> Float[Tensor, " way"]:
+        """The scale of classes of so many supports (M23).
+
+        Args:
+            count: Supports of each class.
+            own: Whether it is one of the base classes, among which the origin lies (M31); none is
+                when not given.
+        """
+        scale = self.mean * shot_factor(count, self.shot_offset)
+        if not self.n_classes or not self.metric.whitening.mean.any():
+            return scale
+        ours, others = (origin_factor(self.n_classes, own=own) for own in (True, False))
+        is_own = torch.zeros_like(count, dtype=torch.bool) if own is None else own
+        return scale * torch.where(is_own, ours, others)
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """The similarity below which a class of so many supports calls a query foreign (M29).

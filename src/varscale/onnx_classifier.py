@@ -36,13 +36,14 @@ class ClassifierGraph(nn.Module):
         means = torch.from_numpy(classifier.centres_)
         centres = normalize(scale.metric.whitening(means))
         matrix = scale.metric.whitening.matrix
+        factor = scale.at_shots(count.double(), torch.from_numpy(classifier.own_))
         floor = torch.full((len(count),), -torch.inf)
         if reject is not None:
             floor = scale.floor(count, reject)
         self.register_buffer("origin", scale.metric.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
         self.register_buffer("centres", (scale.metric.weight * centres).float().mT.contiguous())
-        self.register_buffer("factor", scale.at_shots(count.double()).float().unsqueeze(0))
+        self.register_buffer("factor", factor.float().unsqueeze(0))
         self.register_buffer("floor", floor.float())
         if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
             raise ValueError(

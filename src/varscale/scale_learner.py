@@ -29,8 +29,10 @@ from varscale.registry import unknown
 from varscale.scalers import SVS
 from varscale.seen import Seen, joined, tasks_seen
 from varscale.shots import shot_factor
-from varscale.whitening import Whitening
+from varscale.whitening import Whitening, origin_factor
 
+LARGEST = 1e10
+"""Embeddings with larger numbers, or with none above one over it, are taken for a mistake."""
 FOLDS, DEALS = 5, 4
 """Folds that the base classes are dealt into, and how often: which classes meet is chance."""
 FOLD_CLASSES = 5
@@ -40,7 +42,10 @@ MIN_CLASSES = 10
 MOST_DIMENSIONS = 2048
 """With more, a covariance within classes is not worth its time."""
 
-BOUNDS = [(-7.0, 12.0), (0.01, 3.0), (-7.0, 5.0)]
+PRIOR_SPREAD = 1.0
+"""Of the logarithm of the scale, before anything is seen."""
+RESTARTS = 10
+BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0)]
 """Of the logarithm of the scale, its spread, and the logarithm of the shot offset."""
 
 ScalerName = Literal["svs", "d-svs"]
@@ -69,7 +74,7 @@ class ScaleLearner:
 
     Args:
         scaler: `svs`, or `d-svs` for one weight per dimension under the hierarchical prior.
-        center: Put the origin at the mean of the base embeddings.
+        center: Put the origin at the mean of the base classes.
         shrinkage: Of the covariance within classes towards the identity, before whitening by it;
             `None` for no whitening. `"auto"` is 0.9 where the base set has ten classes and as many
             items beyond its classes as dimensions, else `None`.
@@ -101,6 +106,7 @@ class ScaleLearner:
         if not (self.n_tasks in (None, "cv") or _is_within(self.n_tasks, 1e-6, 1e12)):
             raise ValueError(f'Expected n_tasks > 0, "cv" or None, got {self.n_tasks!r}.')
 
+    @torch.inference_mode(False)  # it learns, whatever it is called under
     def __call__(
         self, x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"]
     ) -> LearnedScale | None:
@@ -110,6 +116,12 @@ class ScaleLearner:
             x: Embeddings.
             labels: Their classes, as numbers from 0.
         """
+        largest = float(x.abs().max())
+        if largest > LARGEST or 0 < largest < 1 / LARGEST:
+            raise ValueError(
+                f"Expected embeddings of ordinary size, got {largest:.3g} as the largest number. "
+                "Divide them all by it."
+            )
         sizes = np.bincount(labels)
         kept = sizes[labels] > 1
         if (sizes > 1).sum() < 2:
@@ -118,10 +130,11 @@ class ScaleLearner:
         n_classes = int(labels.max()) + 1
         recipes = self._recipes(x, labels, n_classes)
         looks = [self._look(recipe, x, labels) for recipe in recipes]
-        learned = [self._scale(seen, n_classes) for seen in looks]
+        factor = self._origin_factor(n_classes)
+        learned = [self._scale(seen, n_classes, factor) for seen in looks]
         best, conformity = 0, None
         if len(recipes) > 1:
-            losses = [_class_nll(*pair) for pair in zip(looks, learned, strict=True)]
+            losses = [_class_nll(s, q, factor) for s, q in zip(looks, learned, strict=True)]
             best = simplest_good(np.stack(losses))
         if n_classes >= MIN_CLASSES:
             own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
@@ -197,18 +210,27 @@ class ScaleLearner:
             seen += tasks_seen(metric, x[inside], numbered(fold), fold, self.seed, number)
         return joined(seen)
 
-    def _scale(self, seen: list[Seen], n_classes: int) -> Scale:
+    def _origin_factor(self, n_classes: int) -> float:
+        """What the origin does to the scale in the tasks that are looked at (M31)."""
+        if not self.center:
+            return 1.0
+        if n_classes < MIN_CLASSES:
+            return origin_factor(n_classes, own=True)
+        return origin_factor(n_classes * (1 - 1 / folds_of(n_classes)), own=False)
+
+    def _scale(self, seen: list[Seen], n_classes: int, factor: float = 1.0) -> Scale:
         """The scale and the shot law that explain what was seen.
 
         SVS with a log-normal posterior; the expectation over it is a quadrature, so that nothing is
-        drawn and the optimum is found to the last digits.
+        drawn and the optimum is found to the last digits. In the tasks the scale is multiplied by a
+        factor.
         """
         from scipy.optimize import minimize  # scikit-learn brings it
 
         svs = SVS(
             prior="log-normal",
-            prior_loc=GUESS,
-            prior_scale=1.0,
+            prior_loc=GUESS * math.exp(-(PRIOR_SPREAD**2) / 2),  # its mean is the guess
+            prior_scale=PRIOR_SPREAD,
             init_loc=self.init_scale,
             kl_weight="elbo",
             n_tasks=n_classes / 2,
@@ -222,7 +244,7 @@ class ScaleLearner:
         noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
 
         def expected_nll() -> Tensor:
-            alpha = svs.sample(svs(torch.zeros(1)), noise)  # (node, 1)
+            alpha = factor * svs.sample(svs(torch.zeros(1)), noise)  # (node, 1)
             total = torch.zeros(len(noise), dtype=torch.float64)
             for tasks in seen:
                 count = torch.tensor([float(tasks.shot)], dtype=torch.float64)
@@ -238,19 +260,24 @@ class ScaleLearner:
                 [g.reshape(1) for g in torch.autograd.grad(value, parameters)]
             ).numpy()
 
-        start = parameters_to_vector(parameters).detach().numpy()
-        loss(minimize(loss, start, method="L-BFGS-B", jac=True, bounds=BOUNDS).x)
+        values = parameters_to_vector(parameters).detach().numpy()
+        for _ in range(RESTARTS):  # far away a line search may fail, which it takes for the end
+            found = minimize(loss, values, method="L-BFGS-B", jac=True, bounds=BOUNDS)
+            values = found.x
+            if found.nit < 2:
+                break
+        loss(values)
         with torch.no_grad():
             q = svs(torch.zeros(1))
             return Scale(q.mean.item(), q.stddev.item(), log_offset.exp().item())
 
 
-def _class_nll(seen: list[Seen], scale: Scale) -> Float[np.ndarray, " class"]:
-    """Mean NLL of the queries of every base class, at the mean of a scale."""
+def _class_nll(seen: list[Seen], scale: Scale, factor: float) -> Float[np.ndarray, " class"]:
+    """Mean NLL of the queries of every base class, at a factor times the mean of a scale."""
 
     def predicted(tasks: Seen) -> tuple[Tensor, Tensor, Tensor]:
-        factor = shot_factor(torch.tensor([float(tasks.shot)]), scale.shot_offset)
-        log_p = log_softmax(scale.mean * factor * tasks.similarity)
+        grown = factor * shot_factor(torch.tensor([float(tasks.shot)]), scale.shot_offset)
+        log_p = log_softmax(scale.mean * grown * tasks.similarity)
         return log_p, tasks.labels, tasks.classes
 
     return class_nll(map(predicted, seen))

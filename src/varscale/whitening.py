@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from varscale.functional import prototypes
+
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
@@ -39,13 +41,16 @@ class Whitening:
         Args:
             x: Embeddings of base classes.
             labels: Their classes, 0, 1, and so on.
-            center: Put the origin at their mean.
+            center: Put the origin at the mean of their means: a class of many items, which would
+                pull the mean of all items to itself, counts no more than the others.
             shrinkage: $\rho$ in $\Sigma_\rho = (1 - \rho) \Sigma + \rho \frac{\operatorname{tr}
                 \Sigma}{M} I$, with $\Sigma$ the covariance within classes: $W = Q \Lambda^{-1/2}$
                 of $\Sigma_\rho = Q \Lambda Q^\top$. 1 turns into the eigenbasis without stretching,
                 0 is plain whitening, `None` leaves the axes alone.
         """
-        mean = x.mean(0) if center else x.new_zeros(x.shape[1])
+        mean = x.new_zeros(x.shape[1])
+        if center:
+            mean = prototypes(x, labels, int(labels.max()) + 1).mean(0)
         if shrinkage is None:
             return cls(mean)
         values, vectors = torch.linalg.eigh(within_covariance(x.double(), labels))
@@ -56,6 +61,14 @@ class Whitening:
         return cls(mean, (vectors * scale.rsqrt()).to(x.dtype).contiguous())
 
 
+def origin_factor(n_classes: float, *, own: bool) -> float:
+    r"""What an origin at the mean of some classes does to the scale of the cosine (M31).
+
+    $(1 + 1/C)^{3/4}$ for other classes, $(1 - 1/C)^{3/4}$ for those classes themselves.
+    """
+    return float((1 - 1 / n_classes if own else 1 + 1 / n_classes) ** 0.75)
+
+
 def within_covariance(
     x: Float[Tensor, "item dim"], labels: Integer[Tensor, " item"]
 ) -> Float[Tensor, "dim dim"]:
@@ -64,7 +77,5 @@ def within_covariance(
     $\Sigma = \frac{1}{N - C} \sum_i (x_i - \bar x_{y_i}) (x_i - \bar x_{y_i})^\top$
     """
     n_classes = int(labels.max()) + 1
-    count = torch.bincount(labels, minlength=n_classes).clamp_min(1).to(x)
-    centres = x.new_zeros(n_classes, x.shape[1]).index_add(0, labels, x) / count.unsqueeze(1)
-    residual = x - centres[labels]
+    residual = x - prototypes(x, labels, n_classes)[labels]
     return residual.T @ residual / max(len(x) - n_classes, 1)
