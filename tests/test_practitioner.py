@@ -46,3 +46,4 @@ def test_the_comparison_is_what_the_rows_say(monkeypatch):
     rows = page.rows("embeddings.csv")
     assert len(rows) == 2 * 12 * 20
     assert {row["episodes"] for row in rows} == {"2000"}
+    assert len(page.rows("no_base.csv")) == 2 * 12 * 6

@@ -77,6 +77,43 @@ def test_from_a_file_to_answers(files, capsys):
     assert out.endswith(" % before rejecting.\n")
 
 
+def test_more_items_are_added_and_nothing_is_learned(files, capsys):
+    x, y = classes(seed=1, n_classes=3)
+    run(capsys, "fit", files / "few.npz", files / "few.st", "--scale", 15)
+    before = FewShotClassifier.load(files / "few.st")
+    np.savez(files / "more.npz", X=x[:3], y=["ape", "dog", "dog"])
+    words = ("fit", files / "more.npz", files / "few.st", "--add", files / "few.st")
+    status, out, _ = run(capsys, *words)
+    assert status == 0
+    assert "few.st: 4 classes, 9 items of 16 numbers." in out
+    after = FewShotClassifier.load(files / "few.st")
+    expected = before.partial_fit(x[:3].astype(np.float32), ["ape", "dog", "dog"])
+    np.testing.assert_array_equal(after.predict_proba(x), expected.predict_proba(x))
+    assert after.scale_.mean == 15
+
+
+def test_several_classes_for_each_item(files, capsys):
+    run(capsys, "fit", files / "few.npz", files / "few.st", "--scale", 15)
+    words = ("predict", files / "few.st", files / "queries.npy", "--top", 3)
+    _, out, _ = run(capsys, *words)
+    head = "item,class,probability,unknown,class_2,probability_2,class_3,probability_3"
+    assert out.splitlines()[0] == head
+    rows = list(csv.DictReader(io.StringIO(out)))
+    clf = FewShotClassifier.load(files / "few.st")
+    p = clf.predict_proba(np.load(files / "queries.npy").astype(np.float32))
+    for row, values in zip(rows, p, strict=True):
+        order = np.argsort(-values)
+        ends = ("", "_2", "_3")
+        assert [row[f"class{end}"] for end in ends] == clf.classes_[order].tolist()
+        found = [float(row[f"probability{end}"]) for end in ends]
+        np.testing.assert_allclose(found, values[order], atol=1e-5)
+    _, out, _ = run(capsys, *words, "--json")
+    assert list(json.loads(out)["answers"][0]) == head.split(",")
+    status, _, err = run(capsys, *words[:-1], 4)
+    assert status == 2
+    assert "Expected --top from 1 to 3" in err
+
+
 def test_splits_of_a_file(files, capsys):
     x, y = classes()
     homes = np.array(["train"] * 20 + ["test"] * 4)
@@ -156,6 +193,8 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
         (["predict", "{}", "{}/queries.npy"], "got no file"),
         (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "Expected a folder at"),
         (["fit", "{}/base.npz", "{}/m.st", "--scale", "9", "--scaler", "svs"], "is not learned"),
+        (["fit", "{}/base.npz", "{}/m.st", "--scale", "9", "--add", "{}/no"], "is not learned"),
+        (["fit", "{}/base.npz", "{}/m.st", "--add", "{}/no"], "got no file"),
     ],
 )
 def test_wrong_input_is_one_sentence(files, capsys, words, message):

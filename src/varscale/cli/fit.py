@@ -37,6 +37,9 @@ def parser() -> Parser:
     parser.add_argument(
         "--scaler", type=ScalerName | None, help="svs (the default), one scale; or d-svs, many"
     )
+    parser.add_argument(
+        "--add", type=str | None, help="fitted classifier to add these items to; nothing is learned"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed")
     return parser
 
@@ -45,6 +48,11 @@ def run(args: Namespace) -> None:
     """Fit, store, and say what was learned."""
     from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
 
+    if sum(given is not None for given in (args.scale, args.scaler, args.add)) > 1:
+        raise ValueError(
+            "Expected one of --scale, --scaler and --add, got more: a scale that is given, by a "
+            "number or with a classifier, is not learned."
+        )
     model = Path(args.model)
     if model.exists() and model.samefile(args.source):
         raise ValueError(f"Expected another file to write than the source {args.source}.")
@@ -56,18 +64,20 @@ def run(args: Namespace) -> None:
             f"Expected the classes of the items in {args.source}: an array of labels, or folders "
             "named like the classes."
         )
-    if args.scale is not None and args.scaler is not None:
-        raise ValueError("A scale that is given is not learned: leave out --scaler or --scale.")
-    classifier = FewShotClassifier(
-        scale=_scale(args.scale), scaler=args.scaler or "svs", random_state=args.seed
-    )
-    classifier.fit(items.embeddings, items.classes)
+    if args.add is not None:
+        classifier = FewShotClassifier.load(args.add)
+        classifier.partial_fit(items.embeddings, items.classes)
+    else:
+        classifier = FewShotClassifier(
+            scale=_scale(args.scale), scaler=args.scaler or "svs", random_state=args.seed
+        )
+        classifier.fit(items.embeddings, items.classes)
     classifier.save(model)
     scale = classifier.scale_
     facts = {
         "model": str(model),
         "classes": len(classifier.classes_),
-        "items": len(items.names),
+        "items": int(classifier.counts_.sum()),
         "dim": scale.dim,
         "scale": scale.mean,
         "scale_std": scale.std,

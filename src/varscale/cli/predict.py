@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 22
 """Probabilities that are held at once."""
-FIELDS = ("item", "class", "probability", "unknown")
 
 
 def parser() -> Parser:
@@ -40,6 +39,9 @@ def parser() -> Parser:
         help="share of queries of known classes that may be called unknown, such as 0.05",
     )
     parser.add_argument(
+        "--top", type=int, default=1, help="classes to name for each item, the likeliest first"
+    )
+    parser.add_argument(
         "--out", type=str | None, help="CSV file to write; the screen when not given"
     )
     return parser
@@ -55,8 +57,13 @@ def run(args: Namespace) -> None:
     if args.out and not Path(args.out).parent.is_dir():
         raise ValueError(f"Expected a folder at {Path(args.out).parent} to write {args.out} into.")
     classifier = FewShotClassifier.load(args.model)
+    if not 1 <= args.top <= len(classifier.classes_):
+        raise ValueError(
+            f"Expected --top from 1 to {len(classifier.classes_)}, the number of classes, got "
+            f"{args.top}."
+        )
     items = read(Path(args.source), run=Path(args.run) if args.run else None, split=args.split)
-    answers = _answers(classifier, items.embeddings, args.reject)
+    answers = _answers(classifier, items.embeddings, args.reject, args.top)
     rows = [{"item": name, **answer} for name, answer in zip(items.names, answers, strict=True)]
     if args.out is not None:
         write_whole(Path(args.out), _csv(rows).encode())
@@ -76,21 +83,28 @@ def run(args: Namespace) -> None:
 
 
 def _answers(
-    classifier: "FewShotClassifier", embeddings: np.ndarray, reject: float | None
+    classifier: "FewShotClassifier", embeddings: np.ndarray, reject: float | None, top: int
 ) -> list[dict[str, Any]]:
+    """Likeliest class, its probability, whether unknown; then `class_2`, `probability_2`, ..."""
     classes = classifier.classes_.tolist()
     unknown = np.zeros(len(embeddings), dtype=bool)
     if reject is not None:
         unknown = classifier.is_unknown(embeddings, reject)
-    answers = []
+    answers: list[dict[str, Any]] = []
     size = max(1, CHUNK // len(classes))
     for start in range(0, len(embeddings), size):
         probability = classifier.predict_proba(embeddings[start : start + size])
-        answers += [
-            {"class": classes[k], "probability": round(float(row[k]), 6)}
-            for k, row in zip(probability.argmax(1), probability, strict=True)
-        ]
-    return [{**a, "unknown": bool(u)} for a, u in zip(answers, unknown, strict=True)]
+        likeliest = probability.argmax(1)[:, None]
+        if top > 1:
+            likeliest = np.argsort(-probability, axis=1, kind="stable")[:, :top]
+        for row, (first, *others) in zip(probability, likeliest, strict=True):
+            answer = {"class": classes[first], "probability": round(float(row[first]), 6)}
+            answer["unknown"] = bool(unknown[len(answers)])
+            for place, k in enumerate(others, start=2):
+                answer[f"class_{place}"] = classes[k]
+                answer[f"probability_{place}"] = round(float(row[k]), 6)
+            answers.append(answer)
+    return answers
 
 
 def _accuracy(rows: list[dict[str, Any]], classes: np.ndarray) -> float:
@@ -102,7 +116,8 @@ def _accuracy(rows: list[dict[str, Any]], classes: np.ndarray) -> float:
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, FIELDS, lineterminator="\n")
+    fields = rows[0] if rows else ("item", "class", "probability", "unknown")
+    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows({**row, "unknown": int(row["unknown"])} for row in rows)
     return buffer.getvalue()
