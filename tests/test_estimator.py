@@ -242,10 +242,13 @@ def test_classes_that_the_scale_was_learned_on_have_less_of_it(base, tmp_path):
     assert not task.own_.any()
     assert not FewShotClassifier(scale=20.0).fit(x, y).own_.any()
     count = torch.full((2,), 20.0)
-    own, new = base.scale_.at_shots(count, torch.tensor([True, False])).tolist()
     many = base.scale_.mean * 20 / (20 + base.scale_.shot_offset)
-    assert (own, new) == pytest.approx((many * (23 / 24) ** 0.75, many * (25 / 24) ** 0.75))
-    assert base.scale_.at_shots(count).tolist() == pytest.approx([new, new])
+    own, new = many * (23 / 24) ** 0.75, many * (25 / 24) ** 0.75
+    at = base.scale_.at_shots
+    assert at(count).tolist() == pytest.approx([new, new])
+    assert at(count, torch.tensor([True, True])).tolist() == pytest.approx([own, own])
+    both = (own + new) / 2  # for all classes the same, so that it favours none
+    assert at(count, torch.tensor([True, False])).tolist() == pytest.approx([both, both])
 
     logits = base._logits(torch.eye(24))  # a query as similar to one class as can be
     assert (logits[0, 0] - logits[0, 1]).item() == pytest.approx(own, rel=1e-5)
@@ -286,6 +289,25 @@ def test_a_search_that_stops_too_early_goes_on():
     x, y = classes(seed=1)
     near, far = (FewShotClassifier(init_scale=start).fit(x, y).scale_ for start in (20.0, 300.0))
     assert far.mean == pytest.approx(near.mean, rel=1e-3)
+
+
+def test_a_class_that_comes_later_is_not_favoured():
+    x, y = classes(n_classes=3, per_class=60, dim=64, seed=5, noise=2.0)
+    few = np.arange(len(y)) % 60 < 5
+    later = y == 2
+    clf = FewShotClassifier().fit(x[few & ~later], y[few & ~later])
+    answers = clf.partial_fit(x[few & later], y[few & later]).predict(x[~few])
+    clf.own_[:] = True
+    np.testing.assert_array_equal(answers, clf.predict(x[~few]))
+
+
+def test_an_origin_of_zero_is_one_among_others():
+    x, y = classes(n_classes=2, per_class=6, dim=64)
+    x[6:] = -x[:6]
+    expected = FewShotClassifier().fit(x + 1e-9, y).predict_proba(x[:3] + 1.0)
+    np.testing.assert_allclose(
+        FewShotClassifier().fit(x, y).predict_proba(x[:3] + 1.0), expected, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -412,6 +434,13 @@ def test_saved_and_loaded_it_answers_alike(scaler, tmp_path):
         ("scale", lambda s: {**s, "mean": float("nan")}),
         ("scale", lambda s: {**s, "shot_offset": "x"}),
         ("scale", lambda s: {}),
+        ("scale", lambda s: {**s, "n_classes": 0.5}),
+        ("scale", lambda s: {**s, "n_classes": 1}),
+        ("scale", lambda s: {**s, "n_classes": 0}),
+        ("scale", lambda s: {**s, "centred": 0.5}),
+        ("own", lambda t: t[1:]),
+        ("own", lambda t: t.long()),
+        ("own", lambda t: t.double()),
     ],
 )
 def test_files_that_were_tampered_with_are_refused(base, tmp_path, name, change):

@@ -88,5 +88,7 @@ class Stored:
         sizes = {self.counts.shape, self.own.shape}
         if self.centres.shape != (n, self.scale.dim) or sizes != {(n,)}:
             raise ValueError("class means or counts of another size")
+        if self.own.dtype != np.bool_:
+            raise ValueError("own classes that are neither true nor false")
         if not np.isfinite(self.centres).all() or (self.counts < 1).any():
             raise ValueError("class means with NaN or infinity, or of no examples")

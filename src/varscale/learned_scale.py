@@ -18,7 +18,7 @@ from varscale.whitening import Whitening, origin_factor
 GUESS = 20.0
 """The scale when nothing can be learned: what sentence embeddings ask for, more or less."""
 
-NUMBERS = ("mean", "std", "shot_offset", "n_classes")
+NUMBERS = ("mean", "std", "shot_offset", "n_classes", "centred")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,7 @@ class LearnedScale:
         conformity: How similar items of held-out classes are to their own prototype; `None` when
             there were too few classes to hold any out.
         n_classes: Base classes it was learned on; 0 when it was not learned.
+        centred: Whether the origin is the mean of those classes.
     """
 
     metric: Metric
@@ -61,6 +62,7 @@ class LearnedScale:
     shot_offset: float
     conformity: Conformity | None
     n_classes: int
+    centred: bool
 
     @property
     def dim(self) -> int:
@@ -75,14 +77,14 @@ class LearnedScale:
         Args:
             count: Supports of each class.
             own: Whether it is one of the base classes, among which the origin lies (M31); none is
-                when not given.
+                when not given. The factor is common to all: it must not change the order.
         """
         scale = self.mean * shot_factor(count, self.shot_offset)
-        if not self.n_classes or not self.metric.whitening.mean.any():
+        if not self.centred:
             return scale
         ours, others = (origin_factor(self.n_classes, own=own) for own in (True, False))
-        is_own = torch.zeros_like(count, dtype=torch.bool) if own is None else own
-        return scale * torch.where(is_own, ours, others)
+        share = 0.0 if own is None else own.double().mean().item()
+        return scale * (share * ours + (1 - share) * others)
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """The similarity below which a class of so many supports calls a query foreign (M29).
@@ -139,6 +141,10 @@ class LearnedScale:
             raise ValueError(f"numbers that are none: {numbers}")
         if any(not t.isfinite().all() for t in self.tensors().values()):
             raise ValueError("tensors with NaN or infinity")
+        if self.n_classes != int(self.n_classes) or self.n_classes == 1:
+            raise ValueError(f"a number of classes that cannot be: {self.n_classes}")
+        if self.centred not in (True, False) or self.centred > self.n_classes:
+            raise ValueError("an origin that is the mean of no classes")
         matrix, weight = self.metric.whitening.matrix, self.metric.weight
         if self.mean == 0 or (matrix is not None and matrix.shape != (dim, dim)):
             raise ValueError("a scale of 0, or a whitening of another size")
@@ -164,4 +170,4 @@ def given_scale(value: float, dim: int, *, shot_offset: float = 0.0) -> LearnedS
     if not 0 < value < math.inf:
         raise ValueError(f"Expected a scale > 0, got {value!r}.")
     metric = Metric(Whitening(torch.zeros(dim)), torch.ones(1))
-    return LearnedScale(metric, float(value), 0.0, shot_offset, None, 0)
+    return LearnedScale(metric, float(value), 0.0, shot_offset, None, 0, centred=False)

@@ -141,7 +141,7 @@ class ScaleLearner:
             conformity = class_quantiles(own)
         metric = self._metric(recipes[best], x, labels)
         scale = learned[best]
-        return LearnedScale(metric, scale.mean, scale.std, scale.shot_offset, conformity, n_classes)
+        return LearnedScale(metric, *scale, conformity, n_classes, self.center)
 
     def best_on(self, metric: Metric, x: Tensor, labels: Int[np.ndarray, " item"]) -> Scale:
         """The scale that explains tasks of these very classes best, at a given metric."""

@@ -78,7 +78,7 @@ def test_from_a_file_to_answers(files, capsys):
 
 
 def test_more_items_are_added_and_nothing_is_learned(files, capsys):
-    x, y = classes(seed=1, n_classes=3)
+    x, _ = classes(seed=1, n_classes=3)
     run(capsys, "fit", files / "few.npz", files / "few.st", "--scale", 15)
     before = FewShotClassifier.load(files / "few.st")
     np.savez(files / "more.npz", X=x[:3], y=["ape", "dog", "dog"])
