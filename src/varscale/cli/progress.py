@@ -47,8 +47,10 @@ class Bar:
             self.start = time.monotonic(), done
         if done == total or done % max(total // 10, 1) == 0:
             began, first = self.start
-            pace = (time.monotonic() - began) / max(done - first, 1)
-            left = f", {pace * (total - done):.0f} s left" if done < total else ""
+            left = ""
+            if first < done < total:
+                pace = (time.monotonic() - began) / (done - first)
+                left = f", {pace * (total - done):.0f} s left"
             sys.stderr.write(
                 f"{self.title}: {done:,} of {total:,}{left}{f'; {note}' if note else ''}\n"
             )
