@@ -88,6 +88,8 @@ class Stored:
         sizes = {self.counts.shape, self.own.shape}
         if self.centres.shape != (n, self.scale.dim) or sizes != {(n,)}:
             raise ValueError("class means or counts of another size")
+        if self.features is not None and len(self.features) != self.scale.dim:
+            raise ValueError("names of another number of dimensions")
         if self.own.dtype != np.bool_:
             raise ValueError("own classes that are neither true nor false")
         if not np.isfinite(self.centres).all() or (self.counts < 1).any():

@@ -200,7 +200,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> "FewShotClassifier":
         """Read what `save` wrote; no code is ever loaded. Fitted again, it keeps its scale."""
         stored = Stored.read(Path(path))
-        self = cls(**{**stored.params, "scale": stored.scale, "random_state": 0})
+        try:
+            self = cls(**{**stored.params, "scale": stored.scale, "random_state": 0})
+        except TypeError as e:
+            raise ValueError(f"{path} is no classifier that varscale saved: {e!r}.") from e
         self.scale_, self.classes_ = stored.scale, stored.classes
         self.centres_, self.counts_, self.own_ = stored.centres, stored.counts, stored.own
         self.n_features_in_ = stored.scale.dim
