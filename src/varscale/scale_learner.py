@@ -45,6 +45,7 @@ MOST_DIMENSIONS = 2048
 PRIOR_SPREAD = 1.0
 """Of the logarithm of the scale, before anything is seen."""
 RESTARTS = 10
+"""Of the search for the scale, at most."""
 BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0)]
 """Of the logarithm of the scale, its spread, and the logarithm of the shot offset."""
 
