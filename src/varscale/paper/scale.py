@@ -21,6 +21,7 @@ class Scale:
         width: Width of ResNet-12.
         seeds: Runs of each cell.
         n_query: Queries of a class in training; `None` as the config has it. The tests keep 15.
+        val_every: Steps between validations; `None` as the config has it.
         episodes: Test tasks.
     """
 
@@ -31,6 +32,7 @@ class Scale:
     width: float
     seeds: int
     n_query: int | None = None
+    val_every: int | None = None
     episodes: int = 10_000
 
 
@@ -53,12 +55,13 @@ SCALES: dict[str, Scale] = {
         seeds=3,
     ),
     "paper": Scale(
-        summary="as published: 84x84",
+        summary="as published: 84x84, but validation every 1,000 steps",
         image_size=84,
         steps=None,
         datasets={},
         width=1.0,
         seeds=5,
+        val_every=1000,
     ),
 }
 
@@ -81,6 +84,8 @@ def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> 
     config = replace(config, dataset=dataset or scale.datasets.get(config.dataset, config.dataset))
     if config.backbone == "resnet12" and scale.width != 1:
         config = replace(config, backbone_options={**config.backbone_options, "width": scale.width})
+    if scale.val_every is not None:
+        config = replace(config, val_every=scale.val_every)
     if scale.image_size is None:  # one scale changes no answer: validation could not choose by it
         config = replace(config, val_every=0)
     assert config.steps is not None
