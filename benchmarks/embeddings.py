@@ -133,7 +133,7 @@ def model_of(
 
     def made(n_tasks: float | None) -> varscale.ScaledModel:
         torch.manual_seed(seed)  # the weights of generators
-        given = {} if n_tasks is None else {"kl_weight": "elbo", "n_tasks": n_tasks}
+        given = {} if n_tasks is None else {"kl_weight": 1 / n_tasks}
         return varscale.create(
             backbone="identity",
             backbone_options={"dim": 384},

@@ -5,6 +5,7 @@ import torch
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.losses import NTXentLoss, TripletMarginLoss
 
+from varscale.functional import squared_euclidean
 from varscale.metric_learning import ScaledDistance
 from varscale.scalers import DAVS, DSVS, SVS, Fixed
 
@@ -40,6 +41,20 @@ def test_matrix_and_pairs_agree(batch, similarity):
     torch.testing.assert_close(
         matrix.diagonal(), distance.pairwise_distance(x[:5], x[5:10]), rtol=1e-4, atol=1e-3
     )
+
+
+def test_matrix_and_pairs_agree_below_zero():
+    distance = ScaledDistance(Fixed(alpha=[1.0, -2.0]), normalize_embeddings=False).eval()
+    x, y = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    assert distance(x, y).tolist() == [[-0.5]]
+    assert distance.pairwise_distance(x, y).tolist() == [-0.5]
+
+
+def test_rounding_makes_no_distance_negative(generator):
+    x = 100 + torch.randn(50, 8, generator=generator)
+    distance = ScaledDistance(Fixed(alpha=3.0), normalize_embeddings=False).eval()
+    assert (squared_euclidean(x, x, torch.tensor([3.0])) < 0).any()  # what it is protected from
+    assert (distance(x, x) >= 0).all()
 
 
 def test_its_losses_learn_the_scale(batch):

@@ -97,10 +97,9 @@ def learn(
         lr: Rate of Adam, for all that has no rate of its own.
         seed: Seed of the draws of the scale.
     """
-    queries = tasks.parts[0][1].queries_per_task
-    optimizers = model.optimizers(queries_per_task=queries, lr=lr)
-    own = int(model.scaler.steps_itself)  # the last one, whose rate stays
-    schedules = [Schedule(optimizer) for optimizer in optimizers[: len(optimizers) - own]]
+    optimizers = model.optimizers(queries_per_task=1, lr=lr)
+    schedules = [Schedule(optimizer) for optimizer in optimizers]
+    own = schedules.pop() if model.scaler.steps_itself else None  # its rate does not fall
     model.train()
     for step in range(steps):
         rows = tasks.batch(step, tasks_per_step)
@@ -114,10 +113,11 @@ def learn(
         model.loss(episode, index=step * tasks_per_step, seed=seed).total.backward()
         for schedule in schedules:
             schedule.set(cosine(step, steps))
+        if own is not None:  # on the sum over the queries, of which shapes have unequal numbers
+            own.set(model.objective.scaler_factor(rows.query.shape[1]))
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        model.scaler.project_()
     model.eval()
 
 

@@ -59,7 +59,9 @@ class ScaledDistance(BaseDistance):  # type: ignore[misc]
         alpha = self._draw(query_emb)
         if self.is_inverted:
             return dot_logits(query_emb, ref_emb, alpha)
-        return self.kappa * squared_euclidean(query_emb, ref_emb, alpha).clamp_min(0)
+        distance = squared_euclidean(query_emb, ref_emb, alpha)
+        # Rounding alone makes it negative, unless an entry of alpha is.
+        return self.kappa * distance.where((alpha < 0).any(), distance.clamp_min(0))
 
     def pairwise_distance(
         self, query_emb: Float[Tensor, "pair dim"], ref_emb: Float[Tensor, "pair dim"]

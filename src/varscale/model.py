@@ -166,6 +166,8 @@ class ScaledModel(nn.Module):
         groups = [*decaying(self.host.parameters(), weight_decay), *self.scaler.param_groups()]
         weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
         optimizers = [] if weights is None else [weights]
+        if weights is not None and not self.scaler.steps_itself:
+            self.scaler.project_after(weights)
         if self.scaler.steps_itself and self.scaler.posterior_parameters():
             optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
         return optimizers

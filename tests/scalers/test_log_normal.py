@@ -10,6 +10,7 @@ from conftest import random_episode
 import varscale
 from varscale.data import GaussianTasks
 from varscale.scalers import DSVS, SVS, LowRankDAVS
+from varscale.scalers.stochastic import MIN_SCALE, Decay
 
 
 def log_normal_kl(loc, scale, prior_loc, prior_scale):
@@ -104,7 +105,6 @@ def train(scaler_options, noise, steps=300):
         model.loss(tasks.batch(4 * (step % 5), 4), index=4 * step).total.backward()
         optimizer.step()
         optimizer.zero_grad()
-        model.scaler.project_()
     return model.scaler.loc.detach()
 
 
@@ -115,6 +115,34 @@ def test_it_shrinks_to_one_scale_unless_the_data_tell_dimensions_apart():
     told = train({"kl_weight": "elbo", "n_tasks": 20}, apart)
     assert shrunk.std() < 0.5 * free.std()  # twenty tasks, seen again and again, are overfitted
     assert told[:6].mean() - told[6:].mean() > 1.0
+
+
+def test_a_decaying_scale_is_alpha_not_its_logarithm():
+    scaler = Decay(prior="log-normal", init_loc=100.0)
+    q = scaler(torch.zeros(2, 3))
+    alpha = scaler.sample(q, torch.randn(2, 1))
+    torch.testing.assert_close(alpha, torch.full((2, 1), 100.0))
+    assert not alpha.requires_grad  # the likelihood does not move it
+
+
+@pytest.mark.parametrize("joined", ["optimizers", "follow"])
+@pytest.mark.parametrize("prior", ["log-normal", "hierarchical"])
+def test_a_spread_that_the_main_optimiser_learns_stays_positive(prior, joined):
+    scaler = DSVS(5, prior=prior, scale=0.02)
+    model = varscale.create(backbone="identity", backbone_options={"dim": 5}, scaler=scaler)
+    if joined == "optimizers":
+        (optimizer,) = model.optimizers(queries_per_task=1, lr=1.0)
+    else:
+        optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        scaler.follow(optimizer, queries_per_task=1)
+    scaler.scale.sum().backward()
+    optimizer.step()  # Adam's first step is the rate: from 0.02 to -0.98
+    assert scaler.scale.tolist() == pytest.approx([MIN_SCALE] * 5)
+
+
+def test_the_bound_of_low_rank_weighs_a_task_by_one():
+    assert LowRankDAVS(5, kl_weight="elbo").kl_weight == 1.0  # each has a scale of its own
+    assert DSVS(5, kl_weight="elbo", n_tasks=20).kl_weight == 0.05
 
 
 def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():

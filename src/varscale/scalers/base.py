@@ -165,8 +165,12 @@ class Scaler(nn.Module, ABC):
                 "parameters to the main optimiser."
             )
         optimizer = SGD(self.posterior_parameters(), lr=self.lr * queries_per_task)
-        optimizer.register_step_post_hook(lambda *_: self.project_())
+        self.project_after(optimizer)
         return optimizer
+
+    def project_after(self, optimizer: Optimizer) -> None:
+        """Project the parameters whenever an optimiser that learns them has stepped."""
+        optimizer.register_step_post_hook(lambda *_: self.project_())
 
     def follow(self, optimizer: Optimizer, queries_per_task: int) -> None:
         """Learn beside an optimiser that is already there: whenever it steps, so does the scaler.
@@ -185,6 +189,7 @@ class Scaler(nn.Module, ABC):
         for group in self.param_groups(everything=True):
             optimizer.add_param_group(group)
         if own is None:
+            self.project_after(optimizer)
             return
         kept: list[Tensor | None] = []
 

@@ -17,7 +17,8 @@ class LowRankDAVS(DSVS):
     $\log \alpha_i \sim \mathcal N(\mu + U V \hat C_i, \operatorname{diag} \sigma^2)$ with $C_i$ the
     mean of the task's supports, $V$ of shape (rank, M) and $U$ of shape (M, rank), under the
     hierarchical prior (M26). It starts as D-SVS, and stays there if tasks tell nothing more. A
-    query never sees another: it is not transductive.
+    query never sees another: it is not transductive. Every task has a scale of its own, so the
+    exact bound weighs its KL by 1.
 
     Args:
         dim: Embedding size $M$.
@@ -29,6 +30,8 @@ class LowRankDAVS(DSVS):
         >>> LowRankDAVS(dim=8, rank=2)(torch.zeros(3, 8)).mean.shape
         torch.Size([3, 8])
     """
+
+    local = True
 
     def __init__(self, dim: int, *, rank: int = 8, **d_svs: Any) -> None:
         if d_svs.setdefault("prior", "hierarchical") != "hierarchical":

@@ -193,8 +193,8 @@ class Decay(SVS):
     def sample(
         self, q: Posterior, noise: Float[Tensor, "*draws size"]
     ) -> Float[Tensor, "*draws size"]:
-        """The mean, of which the likelihood's gradient does not hear."""
-        return q.loc.detach().expand_as(noise).to(q.loc)
+        """The middle of q, detached so that the likelihood does not move it."""
+        return super().sample(q, torch.zeros_like(noise)).detach()
 
 
 @SCALERS.register("d-svs")
