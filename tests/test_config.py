@@ -52,7 +52,8 @@ def test_the_rate_of_the_default_and_of_tadam(dataset):
         ("paper", "d-svs", {"steps": 20_000, "val_alpha": "mean", "test_query": 15}),
         ("released", "svs", {"steps": 20_000, "val_alpha": "sample", "test_query": 1}),
         ("released", "d-svs", {"steps": 30_000, "val_alpha": "sample", "test_query": 1}),
-        ("released", "d-avs", {"steps": 20_000, "val_alpha": "mean", "test_query": 15}),
+        ("released", "d-avs", {"steps": 20_000, "val_alpha": "mean", "select_by": "training"}),
+        ("released", "d-svs", {"select_by": "validation"}),
     ],
 )
 def test_presets_say_how_to_train(dataset, preset, scaler, expected):
@@ -60,6 +61,8 @@ def test_presets_say_how_to_train(dataset, preset, scaler, expected):
     assert {key: getattr(config, key) for key in expected} == expected
     mine = resolved(small(preset=preset, scaler=scaler, steps=7, test_query=3), dataset)
     assert (mine.steps, mine.test_query) == (7, 3)
+    mine = resolved(small(preset=preset, scaler=scaler, select_by="validation"), dataset)
+    assert mine.select_by == "validation"
 
 
 def test_the_exact_bound_counts_the_tasks_of_the_run(dataset):

@@ -152,6 +152,17 @@ def test_what_is_held_out_is_only_looked_at(tiny_images, tmp_path):
     assert "cotraining_val_accuracy" not in none.validate(0)
 
 
+def test_its_batch_can_count_in_the_statistics_at_every_step(tiny_images, tmp_path):
+    never = {"decay": 0.0}
+    due = trainer_of(tmp_path / "due", cotraining_options=never)
+    always = trainer_of(tmp_path / "always", cotraining_options={**never, "statistics": "always"})
+    for step in range(2):
+        assert due.step(step)["loss"] == always.step(step)["loss"]  # no weight hears of it
+    ours, theirs = due.model.state_dict(), always.model.state_dict()
+    differ = {name for name in ours if not torch.equal(ours[name], theirs[name])}
+    assert differ == {name for name in ours if ".running_" in name or "batches_tracked" in name}
+
+
 def test_others_do_without(tiny_images, tmp_path):
     trainer = trainer_of(tmp_path / "run", cotraining=False)
     assert trainer.cotraining is None
@@ -169,6 +180,7 @@ def test_others_do_without(tiny_images, tmp_path):
         ({"cotraining_options": {"replace": "maybe"}}, "replace, true or false, got 'maybe'"),
         ({"cotraining_options": {"offset": True}}, "offset, an integer >= 0, got True"),
         ({"cotraining_options": {"stages": 0}}, "stages, an integer >= 1, got 0"),
+        ({"cotraining_options": {"statistics": "allways"}}, "Did you mean 'always'"),
         ({"cotraining": False, "cotraining_options": {"offset": 0}}, "need cotraining=true"),
         (
             {"devices": 2, "tasks_per_step": 2, "cotraining_options": {"batch_size": 63}},

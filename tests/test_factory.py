@@ -5,7 +5,7 @@ from torch import nn
 import varscale
 from varscale import functional as vf
 from varscale.hosts import HOSTS, Host
-from varscale.presets import PAPER_TASKS
+from varscale.presets import PAPER_TASKS, PRESETS
 from varscale.scalers import DAVS, SVS
 
 
@@ -62,6 +62,10 @@ def test_released_preset():
     assert (model.scaler.kl_weight, model.scaler.scale) == (0.0, 1.0)
     assert model.objective.aux_scale == 100.0
     assert not model.host.legacy_alpha_grad
+    unscaled = varscale.create("pn", metric="cosine", preset="released")  # K27
+    assert (unscaled.host.metric, unscaled.host.normalize) == ("dot", "none")
+    assert varscale.create("pn", metric="cosine").host.metric == "cosine"
+    assert make("d-svs", "released", metric="cosine").host.metric == "cosine"
 
 
 @pytest.mark.parametrize("preset", varscale.PRESETS)
@@ -75,7 +79,8 @@ def test_every_preset_builds_every_pair(preset, scaler, host):
         model = varscale.create(
             host, backbone=backbone, scaler=scaler, metric=metric, preset=preset
         )
-        assert model.host.metric == metric
+        unscaled = PRESETS[preset].unscaled if scaler is None else {}
+        assert model.host.metric == unscaled.get(metric, {}).get("metric", metric)
 
 
 def test_options_override_the_preset():

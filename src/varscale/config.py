@@ -54,13 +54,15 @@ class TrainConfig:
         clip: Largest norm of a gradient; by default unlimited. A scaler's own rate is not clipped.
         clip_by: variable (each weight tensor by itself) or global (all together).
         cotraining: Now and then an extra step of ordinary classification, as TADAM has it.
-        cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out.
+        cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out,
+            statistics.
         val_every: Validate after so many steps; 0 for never.
         val_episodes: Validation tasks.
         val_way: Classes of a validation or test task; by default n_way, at most 5.
         val_items: Items of each validation class that are used; by default all.
         val_alpha: Scale in validation: mean of the posterior, or sample (one draw per task).
-        select_by: Keep the model that is best in validation, or in training accuracy.
+        select_by: Keep the model that is best in validation, or in training accuracy; by default
+            the preset's: validation, but training for released D-AVS.
         test_query: Queries per class of a test task, unless varscale eval is told otherwise.
         seed: Seed of weights, tasks and draws.
         checkpoint_every: Save after so many steps; 0 for only at the end.
@@ -104,7 +106,7 @@ class TrainConfig:
     val_way: int | None = None
     val_items: int | None = None
     val_alpha: Literal["mean", "sample"] | None = None
-    select_by: Literal["validation", "training"] = "validation"
+    select_by: Literal["validation", "training"] | None = None
     test_query: int | None = None
     seed: int = 0
     checkpoint_every: int = 100
@@ -155,7 +157,9 @@ class TrainConfig:
         content = {
             name: value
             for name, value in asdict(self).items()
-            if name not in HARDWARE and value != defaults[name]
+            if name not in HARDWARE
+            and value != defaults[name]
+            and (name, value) != ("select_by", "validation")  # its default, before presets had one
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -207,6 +211,8 @@ def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     if config.preset not in PRESETS:
         raise unknown("preset", config.preset, PRESETS)
     preset, scaler = PRESETS[config.preset], config.scaler or ""
+    if config.select_by == "training" and not config.val_every:
+        raise ValueError("select_by='training' compares at every val_every steps, got val_every=0.")
     if config.lr_milestones is not None and config.lr_every is None:
         config = replace(config, lr_every=0)
     if config.lr_every is not None and config.lr_milestones is None:
@@ -230,8 +236,6 @@ def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
                 "Set val_every to 0 to train without validation."
             )
         validation(config, dataset)
-    elif config.select_by == "training":
-        raise ValueError("select_by='training' compares at every val_every steps, got val_every=0.")
     try:
         model = config.model()
         if config.cotraining_plan:

@@ -5,6 +5,7 @@ more, which training alone knows of.
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +19,16 @@ from varscale.distributed import ALONE, Processes
 from varscale.hosts import Host
 from varscale.optimization import decaying, weights_optimizer
 from varscale.random import integers, span, stream_key, uniform
+from varscale.registry import unknown
+
+Statistics = Literal["due", "always"]
+"""When the batch of co-training counts in the running batch statistics, which tests use.
+
+- `due`: at the steps that train on it. Late in training, when those are few, the statistics are
+  almost those of few-shot tasks alone.
+- `always`: at every step, as in TADAM's code, which passes the batch through the network whether it
+  trains on it or not. Costs a forward pass a step.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,7 @@ class CotrainingPlan:
         offset: Power of `decay` in the first stage: 1 as in TADAM's code, 0 as in its text.
         replace: Take the step instead of the few-shot step, not before it; one reading of the text.
         held_out: Fraction of the training images that is only looked at when validating.
+        statistics: See `Statistics`.
     """
 
     batch_size: int = 64
@@ -39,6 +51,7 @@ class CotrainingPlan:
     offset: int = 1
     replace: bool = False
     held_out: float = 0.1
+    statistics: Statistics = "due"
 
     def __post_init__(self) -> None:
         for name, low in (("batch_size", 2), ("stages", 1), ("offset", 0)):
@@ -51,6 +64,8 @@ class CotrainingPlan:
                 raise ValueError(f"Expected cotraining {name}, a number in 0..1, got {value!r}.")
         if not isinstance(self.replace, bool):
             raise ValueError(f"Expected cotraining replace, true or false, got {self.replace!r}.")
+        if self.statistics not in get_args(Statistics):
+            raise unknown("cotraining statistics", self.statistics, get_args(Statistics))
 
     def probability(self, step: int, steps: int) -> float:
         r"""Of an extra step at step $t$ = 0, 1, ... of $T$ (M22).

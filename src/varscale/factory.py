@@ -72,6 +72,7 @@ def create(
     if scaler is None:
         plain = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
         from_preset = {key: plain[key] for key in plain if key in HOSTS.options(host)}
+        from_preset |= bundle.unscaled.get(metric, {})
     else:
         from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
     if isinstance(backbone, str):

@@ -22,6 +22,7 @@ class Preset:
         objective: Options of the objective, by scaler.
         host_for: Further options of the host, by scaler; the legacy gradient is Euclidean's alone
             and has no effect elsewhere.
+        unscaled: Options of a host without a scaler, by the metric it was asked for.
         training: How a model is trained and tested, as keys of `config.TrainConfig`.
         training_for: The same, by scaler.
     """
@@ -31,6 +32,7 @@ class Preset:
     scaler: Mapping[str, Options] = field(default_factory=dict)
     objective: Mapping[str, Options] = field(default_factory=dict)
     host_for: Mapping[str, Options] = field(default_factory=dict)
+    unscaled: Mapping[str, Options] = field(default_factory=dict)
     training: Options = field(default_factory=dict)
     training_for: Mapping[str, Options] = field(default_factory=dict)
 
@@ -43,6 +45,7 @@ PAPER_TRAINING: Options = {
     "lr_every": 2000,
     "lr_milestones": [],
     "val_alpha": "mean",
+    "select_by": "validation",
     "test_query": 15,
 }
 """A Conv-4 run of the paper, for all that does not depend on the model."""
@@ -75,7 +78,9 @@ PRESETS: dict[str, Preset] = {
         training_for={
             "svs": {"val_alpha": "sample", "test_query": 1},
             "d-svs": {"val_alpha": "sample", "test_query": 1, "steps": 30_000},
+            "d-avs": {"select_by": "training"},
         },
+        unscaled={"cosine": {"metric": "dot"}},  # its unscaled "cosine" is the raw inner product
         host_for={name: {"legacy_alpha_grad": True} for name in ("svs", "d-svs")},
         scaler={name: {"kl_weight": 0.0, "scale": 1.0} for name in ("avs", "d-avs")},
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},

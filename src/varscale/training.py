@@ -171,11 +171,16 @@ class Trainer:
         """One update of all weights; `stop` asks all processes to stop after it."""
         began = time.perf_counter()
         metrics: Metrics = {"step": step + 1}
-        extra = self.cotraining if self.cotraining and self.cotraining.due(step) else None
-        if extra:
-            batch = (tensor.to(self.fabric.device) for tensor in extra.batch(step))
-            metrics |= self._update(self.cotraining_update, step, stop, "cotraining_", *batch)
-        if not (extra and extra.plan.replace):
+        extra = self.cotraining
+        due = extra is not None and extra.due(step)
+        if extra and (due or extra.plan.statistics == "always"):
+            batch = [tensor.to(self.fabric.device) for tensor in extra.batch(step)]
+            if due:
+                metrics |= self._update(self.cotraining_update, step, stop, "cotraining_", *batch)
+            else:
+                with torch.no_grad():  # batch norm alone notices
+                    self.cotraining_update.loss(*batch)
+        if not (extra and due and extra.plan.replace):
             index, episode = self.feed(step)
             tensors = episode.to(self.fabric.device).tensors
             metrics |= self._update(

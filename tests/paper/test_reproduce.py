@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from varscale.cli.main import main
 from varscale.config import TrainConfig
@@ -99,8 +100,26 @@ def test_small_keeps_the_ratios_of_the_schedule():
         assert fitted.lr * small.steps * small.n_query / fitted.size == pytest.approx(moved)
         assert fitted.kl_weight / small.n_query == pytest.approx(before.kl_weight / full.n_query)
     paper = scaled(full, "paper")
-    assert paper == full
+    assert paper == replace(full, val_every=1000)  # a stated deviation, for the time it takes
     assert with_scaler_ratios(full, paper) == paper
+
+
+@pytest.mark.parametrize("prior_scale", [None, "sqrt"])
+def test_small_keeps_the_weight_of_the_prior_of_d_avs(prior_scale):
+    full = TrainConfig(
+        "images", backbone="conv4", scaler="d-avs", steps=20_000, lr_every=2000, metric="cosine",
+        scaler_options={"prior_scale": prior_scale},
+    )  # fmt: skip
+    small = replace(scaled(full, "small"), backbone_options={"image_size": 32})
+
+    def pull(config):
+        """The weighted KL against the queries, for all entries at 100 + 50 and sigma as prior."""
+        scaler = config.model().scaler
+        loc = torch.full((scaler.size,), 150.0, dtype=torch.float64)
+        q = torch.distributions.Normal(loc, torch.full_like(loc, scaler.prior_scale))
+        return scaler.penalty(q).item() / config.n_query
+
+    assert pull(with_scaler_ratios(full, small)) == pytest.approx(pull(full))
 
 
 def test_what_is_there_is_not_run_again(serial, folder, tmp_path):

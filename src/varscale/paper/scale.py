@@ -21,7 +21,7 @@ class Scale:
         width: Width of ResNet-12.
         seeds: Runs of each cell.
         n_query: Queries of a class in training; `None` as the config has it. The tests keep 15.
-        val_every: Steps between validations; `None` as the config has it.
+        validations: Validations of a run, at most.
         episodes: Test tasks.
     """
 
@@ -32,7 +32,7 @@ class Scale:
     width: float
     seeds: int
     n_query: int | None = None
-    val_every: int | None = None
+    validations: int = 10
     episodes: int = 10_000
 
 
@@ -55,13 +55,13 @@ SCALES: dict[str, Scale] = {
         seeds=3,
     ),
     "paper": Scale(
-        summary="as published: 84x84, but validation every 1,000 steps",
+        summary="as published: 84x84; but 20 validations, one every 1,000 steps",
         image_size=84,
         steps=None,
         datasets={},
         width=1.0,
         seeds=5,
-        val_every=1000,
+        validations=20,
     ),
 }
 
@@ -84,11 +84,12 @@ def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> 
     config = replace(config, dataset=dataset or scale.datasets.get(config.dataset, config.dataset))
     if config.backbone == "resnet12" and scale.width != 1:
         config = replace(config, backbone_options={**config.backbone_options, "width": scale.width})
-    if scale.val_every is not None:
-        config = replace(config, val_every=scale.val_every)
+    assert config.steps is not None
     if scale.image_size is None:  # one scale changes no answer: validation could not choose by it
         config = replace(config, val_every=0)
-    assert config.steps is not None
+    elif config.val_every:
+        most = min(config.steps, scale.steps or config.steps) // scale.validations
+        config = replace(config, val_every=max(config.val_every, most))
     if scale.steps is None or config.steps <= scale.steps:
         return config
     factor = scale.steps / config.steps
@@ -96,7 +97,6 @@ def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> 
         "steps": scale.steps,
         "lr_every": round(config.lr_every * factor) if config.lr_every else config.lr_every,
         "lr_milestones": config.lr_milestones and [round(n * factor) for n in config.lr_milestones],
-        "val_every": scale.steps // 10,
         "checkpoint_every": 100,
     }
     if scale.n_query is not None and config.backbone == "conv4":
@@ -115,14 +115,21 @@ def with_scaler_ratios(full: TrainConfig, config: TrainConfig) -> TrainConfig:
     The likelihood is summed over queries: with fewer of them a smaller weight of the KL keeps their
     ratio. In a step an entry of a scale of M entries moves by the rate over M times that sum, so
     rate x steps x queries / M stays.
+
+    The KL of a generated scale, M (mu - mu0)² / (2 sigma0²) if all its entries are alike, stays
+    too: with the default sigma0 = M it would grow as the embedding shrinks. (That of D-SVS has no
+    weight to speak of at either size, and is left as it is.)
     """
     before, now = full.model().scaler, config.model().scaler
     assert full.steps is not None
     assert config.steps is not None
     queries, steps = config.n_query / full.n_query, config.steps / full.steps
     options = dict(config.scaler_options)
-    if now.kl_weight and queries != 1:
-        options["kl_weight"] = now.kl_weight * queries
+    prior = 1.0
+    if now.local:
+        prior = before.size / before.prior_scale**2 / (now.size / now.prior_scale**2)
+    if now.kl_weight and (queries, prior) != (1, 1):
+        options["kl_weight"] = now.kl_weight * queries * prior
     size = now.size / before.size
     if now.steps_itself and (queries, steps, size) != (1, 1, 1):
         assert before.lr is not None
