@@ -22,6 +22,9 @@ from varscale.scalers import SCALERS
 
 Options = dict[str, Any]
 
+Precision = Literal["32-true", "64-true", "bf16-mixed"]
+"""Of the arithmetic of training, as Lightning Fabric names it."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -115,7 +118,7 @@ class TrainConfig:
     devices: int = 1
     num_nodes: int = 1
     strategy: Literal["auto", "ddp"] = "auto"
-    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    precision: Precision = "32-true"
 
     def __post_init__(self) -> None:
         for name, low in _AT_LEAST.items():

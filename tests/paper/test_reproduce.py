@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from varscale.config_files import read_config, shipped_configs
 from varscale.metrics import t_interval
 from varscale.paper.cells import configs, entries
 from varscale.paper.cluster import reproduce_on
+from varscale.paper.evidence import Evidence
 from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results
 from varscale.paper.scale import SCALES, scaled, with_scaler_ratios
 from varscale.paper.tables import Gain, gains, table
+from varscale.version import source_commit
 
 BASE = """
 dataset: tiny-images
@@ -146,6 +149,30 @@ def test_a_row_that_is_taken_out_comes_back_the_same(serial, folder, tmp_path):
     (left,) = missing(jobs_in(folder), results)
     list(reproduce([left], results, tmp_path / "other"))  # trained anew, too
     assert timeless(results.rows("paper")) == timeless(rows)
+
+
+def test_rows_of_another_precision_stand_beside(serial, folder, tmp_path):
+    results = Results(tmp_path / "results")
+    shutil.copytree(serial[0].folder, results.folder)
+    job = replace(jobs_in(folder)[0], precision="bf16-mixed")
+    assert missing([job], results) == [job]
+    (row,) = reproduce([job], results, tmp_path / "runs")
+    assert row.precision == "bf16-mixed"
+    assert missing([job, *jobs_in(folder)], results) == []
+    assert len(results.rows("paper")) == len(serial[1]) + 1
+    assert len(Evidence(results, "paper").runs(job.config)) == 2  # float32's alone
+
+
+def test_a_row_says_the_commit_of_its_source(monkeypatch, tmp_path):
+    monkeypatch.setattr("varscale.version.__file__", str(tmp_path / "version.py"))
+    assert source_commit() == ""  # not a checkout
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "somebody's"], check=True)
+    assert source_commit() == ""  # installed in a checkout of something else
+    (tmp_path / "version.py").touch()
+    subprocess.run([*git, "add", "version.py"], check=True)
+    assert len(source_commit()) == 12
 
 
 def test_a_row_without_its_arrays_does_not_count(serial, folder, tmp_path):

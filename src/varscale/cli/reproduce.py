@@ -12,6 +12,7 @@ from rich.table import Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
+from varscale.config import Precision
 from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.cost import flop, minutes
@@ -37,6 +38,9 @@ def parser() -> Parser:
     parser.add_argument("--row", type=str | None, help='one row, such as "PN + SVS"')
     parser.add_argument("--column", type=str | None, help='one column, such as "1-shot cosine"')
     parser.add_argument("--dataset", type=str | None, help="train and test on this one instead")
+    parser.add_argument(
+        "--precision", type=Precision, default="32-true", help="bf16-mixed where the CPU has it"
+    )
     parser.add_argument("--seeds", type=int | None, help="runs of each cell: small 3, paper 5")
     parser.add_argument("--jobs", type=int, default=1, help="cells at once, a core each")
     parser.add_argument("--scheduler", type=str | None, help="a Dask cluster: tcp://host:port")
@@ -72,7 +76,7 @@ def run(args: Namespace) -> None:
             f"The paper took {args.row or args.id} from elsewhere: there is nothing to run."
         )
     jobs = [
-        Job(config, args.scale, seed, args.dataset)
+        Job(config, args.scale, seed, args.dataset, args.precision)
         for config in configs(places)
         for seed in range(seeds)
     ]
@@ -90,11 +94,11 @@ def run(args: Namespace) -> None:
             note = f"{row.config} seed {row.seed}: {100 * row.accuracy:.2f} %"
             bar(done, len(left), note)
     wanted = {(job.config, job.seed) for job in jobs}
-    dataset = jobs[0].planned.dataset
+    kind = jobs[0].planned.dataset, args.precision
     rows = [
         row
         for row in results.rows(args.scale)
-        if (row.config, row.seed) in wanted and row.dataset == dataset
+        if (row.config, row.seed) in wanted and (row.dataset, row.precision) == kind
     ]
     show(args, table(places, rows))
 
@@ -182,7 +186,8 @@ def show(args: Namespace, lines: list[Line]) -> None:
         one, scale = rows[0], SCALES[args.scale]
         console.print(
             f"Ours: {args.scale} scale ({scale.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
-            f"items {one.item}, {one.steps:,} steps, {one.episodes:,} test episodes of "
+            f"items {one.item}, {one.precision}, {one.steps:,} steps, {one.episodes:,} test "
+            f"episodes of "
             f"{one.n_query} queries a "
             f"class, ± Student's t over runs. Reported: 84x84, all of miniImageNet."
         )

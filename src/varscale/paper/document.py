@@ -6,7 +6,7 @@ from varscale.html import drawing, paragraph, table
 from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.claims import Everything, judged
 from varscale.paper.figures import FIGURES
-from varscale.paper.results import Results
+from varscale.paper.results import FLOAT32, Results, label
 from varscale.paper.scale import SCALES
 from varscale.paper.tables import Gain, Line, gains, written
 from varscale.paper.tables import table as lines_of
@@ -36,18 +36,18 @@ SHOWN = {"small": TRAINED, "frozen": ("fig3", "table5", "table6"), "paper": TRAI
 
 
 def tables(results: Results) -> dict[str, tuple[list[Line], str]]:
-    """Lines and caption of each table of which a quarter or more was run, by scale and dataset."""
+    """Lines and caption of each table of which a quarter or more was run, by what it was run on."""
     found = {}
     for scale, ids in SHOWN.items():
         rows = results.rows(scale)
-        for dataset in dict.fromkeys(row.dataset for row in rows):
-            here = [row for row in rows if row.dataset == dataset]
+        for kind in dict.fromkeys((row.dataset, row.precision) for row in rows):
+            here = [row for row in rows if (row.dataset, row.precision) == kind]
             for id in ids:
                 lines = [line for line in lines_of(entries(id), here) if line.entry.configs]
                 done = [line for line in lines if line.rows]
                 if len(done) >= len(lines) / 4:
                     left = f" {len(done)} of {len(lines)} cells." if len(done) < len(lines) else ""
-                    name = f"{TITLES[id]} ({scale}, {dataset})"
+                    name = f"{TITLES[id]} ({scale}, {label(*kind)})"
                     found[name] = done, caption(id, done) + left
     return found
 
@@ -59,6 +59,8 @@ def caption(id: str, lines: list[Line]) -> str:
     command = f"varscale reproduce {id} --scale {one.scale}"
     if one.scale == "frozen":
         command += f" --dataset {one.dataset}"
+    if one.precision != FLOAT32:
+        command += f" --precision {one.precision}"
     steps, seeds = _span([row.steps for row in rows]), _span([row.seed for row in rows])
     return (
         f"`{command}` ({SCALES[one.scale].summary}): {one.dataset} ({one.dataset_hash[:12]}), "

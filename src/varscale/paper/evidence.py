@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from varscale.metrics import interval, t_interval
-from varscale.paper.results import Arrays, Results, Row, chosen
+from varscale.paper.results import FLOAT32, Arrays, Results, Row, chosen
 
 Answer = Literal["holds", "fails", "undecided"]
 
@@ -53,7 +53,7 @@ class Fact:
 
 
 class Evidence:
-    """The rows of one scale and dataset.
+    """The rows of one scale and dataset, in float32.
 
     Args:
         results: Where they are.
@@ -66,7 +66,7 @@ class Evidence:
         self.absent: dict[str, None] = {}  # what was asked for and is not there, in order
         self.rows: dict[str, dict[int, Row]] = {}
         for row in results.rows(scale):
-            if dataset in (None, row.dataset):
+            if dataset in (None, row.dataset) and row.precision == FLOAT32:
                 name = row.config.rpartition("/")[2]
                 self.rows.setdefault(name, {})[row.seed] = row
 

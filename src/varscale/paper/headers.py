@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varscale.files import write_whole
-from varscale.paper.results import Results, Row
+from varscale.paper.results import Results, Row, label
 from varscale.paper.tables import accuracy_over, written
 
 OURS, PUBLISHED = "# Ours, ", "# Published: "
@@ -12,8 +12,10 @@ OURS, PUBLISHED = "# Ours, ", "# Published: "
 def with_ours(text: str, rows: list[Row]) -> str:
     """The text of a config whose header says what its runs gave, below what was published."""
     lines = [line for line in text.splitlines() if not line.startswith(OURS)]
-    kinds = dict.fromkeys((row.scale, row.dataset) for row in rows)
-    said = [_said([row for row in rows if (row.scale, row.dataset) == kind]) for kind in kinds]
+    kinds: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.scale, label(row.dataset, row.precision)), []).append(row)
+    said = [_said(each) for each in kinds.values()]
     (place,) = [n for n, line in enumerate(lines, start=1) if line.startswith(PUBLISHED)] or [0]
     return "\n".join([*lines[:place], *said, *lines[place:]]) + "\n"
 
@@ -22,7 +24,8 @@ def _said(rows: list[Row]) -> str:
     one, minutes = rows[0], sum(row.minutes for row in rows) / len(rows)
     seeds = "1 seed" if len(rows) == 1 else f"{len(rows)} seeds"
     return (
-        f"{OURS}varscale reproduce --scale {one.scale}, {one.dataset}, {one.steps:,} steps, "
+        f"{OURS}varscale reproduce --scale {one.scale}, {label(one.dataset, one.precision)}, "
+        f"{one.steps:,} steps, "
         f"{seeds}: {written(*accuracy_over(rows))} %, {minutes:.1f} minutes a run."
     )
 

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 
 from varscale.allocator import keep_memory
-from varscale.config import TrainConfig, resolved
+from varscale.config import Precision, TrainConfig, resolved
 from varscale.config_files import read_config, shipped_configs
 from varscale.data import Dataset
 from varscale.data.store import data_root, prepared
 from varscale.evaluation import Evaluation
 from varscale.logbook import read_metrics
-from varscale.paper.results import Arrays, Results, Row
+from varscale.paper.results import FLOAT32, Arrays, Results, Row, label
 from varscale.paper.scale import SCALES, ScaleName, scaled, with_scaler_ratios
 from varscale.run import Run
 from varscale.scoring import Test, score, task_of
-from varscale.version import __version__
+from varscale.version import __version__, source_commit
 
 THREADS = 1
 """Threads of a cell, however many run at once: another number rounds differently."""
@@ -35,6 +35,7 @@ class Job:
         scale: How large.
         seed: Seed of its training.
         dataset: Another dataset than the scale's own; `None` for that.
+        precision: Of its arithmetic.
         folder: Where configs are.
     """
 
@@ -42,13 +43,15 @@ class Job:
     scale: ScaleName
     seed: int
     dataset: str | None = None
+    precision: Precision = FLOAT32
     folder: Path = field(default_factory=shipped_configs)
 
     @property
     def planned(self) -> TrainConfig:
         """The config at its scale, before the dataset has its say."""
         full = read_config(self.folder / f"{self.config}.yaml")
-        return replace(scaled(full, self.scale, self.dataset), seed=self.seed)
+        config = scaled(full, self.scale, self.dataset)
+        return replace(config, seed=self.seed, precision=self.precision)
 
     def resolved(self) -> tuple[TrainConfig, Dataset]:
         """The config to run, and its dataset."""
@@ -72,7 +75,8 @@ class Job:
         torch.set_num_threads(THREADS)
         try:
             config, dataset = self.resolved()
-            path = runs / self.scale / f"{self.config}-{config.dataset}" / f"seed{self.seed}"
+            name = f"{self.config}-{label(config.dataset, self.precision)}"
+            path = runs / self.scale / name / f"seed{self.seed}"
             run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
             if run.config.hash != config.hash:
                 raise ValueError(f"{path} was made with other settings. Remove it.")
@@ -120,7 +124,9 @@ class Job:
             scale_max=metrics[-1]["scale_max"],
             minutes=round((result["seconds"] + seconds) / 60, 2),
             threads=THREADS,
+            precision=self.precision,
             version=__version__,
+            commit=source_commit(),
         )
         return row, arrays_of(run, test, scores)
 
@@ -166,7 +172,7 @@ def missing(jobs: list[Job], results: Results) -> list[Job]:
     there = prepared(data_root())
     left = []
     for job in jobs:
-        row = rows.get((job.config, job.scale, job.planned.dataset, job.seed))
+        row = rows.get((job.config, job.scale, job.planned.dataset, job.precision, job.seed))
         if row is not None and not results.arrays_file(row).is_file():
             row = None
         if row is not None and row.dataset in there:

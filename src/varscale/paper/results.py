@@ -5,7 +5,7 @@ import io
 import zipfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock
@@ -13,6 +13,9 @@ from filelock import FileLock
 from varscale.files import write_whole
 
 Arrays = dict[str, np.ndarray]
+
+FLOAT32: Literal["32-true"] = "32-true"
+"""The precision of a run unless it says another; see `config.TrainConfig`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Row:
         scale_max: Its largest.
         minutes: Of training and testing.
         threads: Threads it ran on.
+        precision: Of its arithmetic, as `config.TrainConfig` names it.
         version: Of varscale.
+        commit: Of varscale's source; empty where it is not known.
     """
 
     config: str
@@ -69,12 +74,14 @@ class Row:
     scale_max: float
     minutes: float
     threads: int
+    precision: str
     version: str
+    commit: str
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
+    def key(self) -> tuple[str, str, str, str, int]:
         """What tells it from every other row."""
-        return self.config, self.scale, self.dataset, self.seed
+        return self.config, self.scale, self.dataset, self.precision, self.seed
 
 
 class Results:
@@ -135,8 +142,13 @@ class Results:
 
     def arrays_file(self, row: Row) -> Path:
         """Where the arrays of a row are."""
-        name = f"{row.config.replace('/', '.')}-{row.dataset}-{row.seed}.npz"
+        name = f"{row.config.replace('/', '.')}-{label(row.dataset, row.precision)}-{row.seed}.npz"
         return self.folder / row.scale / name
+
+
+def label(dataset: str, precision: str) -> str:
+    """The dataset of a run, with its precision where that is not the usual one."""
+    return dataset if precision == FLOAT32 else f"{dataset}-{precision}"
 
 
 def chosen(candidates: list[dict[int, Row]]) -> dict[int, Row]:

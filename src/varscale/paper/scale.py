@@ -84,19 +84,20 @@ def scaled(config: TrainConfig, name: ScaleName, dataset: str | None = None) -> 
     config = replace(config, dataset=dataset or scale.datasets.get(config.dataset, config.dataset))
     if config.backbone == "resnet12" and scale.width != 1:
         config = replace(config, backbone_options={**config.backbone_options, "width": scale.width})
-    assert config.steps is not None
+    steps = config.steps
+    assert steps is not None
     if scale.image_size is None:  # one scale changes no answer: validation could not choose by it
-        config = replace(config, val_every=0)
-    elif config.val_every:
-        most = min(config.steps, scale.steps or config.steps) // scale.validations
-        config = replace(config, val_every=max(config.val_every, most))
-    if scale.steps is None or config.steps <= scale.steps:
+        return replace(config, val_every=0)
+    if scale.steps is None:
+        return replace(config, val_every=max(config.val_every, steps // scale.validations))
+    if steps <= scale.steps:
         return config
-    factor = scale.steps / config.steps
+    factor = scale.steps / steps
     changed: dict[str, Any] = {
         "steps": scale.steps,
         "lr_every": round(config.lr_every * factor) if config.lr_every else config.lr_every,
         "lr_milestones": config.lr_milestones and [round(n * factor) for n in config.lr_milestones],
+        "val_every": scale.steps // scale.validations,
         "checkpoint_every": 100,
     }
     if scale.n_query is not None and config.backbone == "conv4":
