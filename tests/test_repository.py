@@ -22,6 +22,7 @@ LAYERS = [
         "files",
         "html",
         "labels",
+        "precision",
         "random",
         "registry",
         "shots",

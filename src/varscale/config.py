@@ -16,14 +16,12 @@ from varscale.distributed import check_accelerator
 from varscale.factory import create
 from varscale.hosts.base import Metric
 from varscale.model import ScaledModel
+from varscale.precision import Precision
 from varscale.presets import PRESETS
 from varscale.registry import unknown
 from varscale.scalers import SCALERS
 
 Options = dict[str, Any]
-
-Precision = Literal["32-true", "64-true", "bf16-mixed"]
-"""Of the arithmetic of training, as Lightning Fabric names it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class TrainConfig:
         devices: Processes on this machine.
         num_nodes: Machines.
         strategy: auto or ddp.
-        precision: As Lightning Fabric names them: 32-true, 64-true, bf16-mixed.
+        precision: 32-true, 64-true, or bf16-mixed: the embedding in bfloat16, all else in float32.
     """
 
     dataset: str

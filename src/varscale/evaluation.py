@@ -172,6 +172,7 @@ def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation)
     name = f"{report['dataset']}-{report['split']}-{report['n_way']}w{shots}s{report['n_query']}q"
     name += "r" if report["queries"] == "random" else ""
     name += f"-{report['episodes']}-seed{report['seed']}-samples{report['samples']}"
+    name += "" if report["precision"] == "32-true" else f"-{report['precision']}"
     tensors = {k: v for k, v in vars(scores).items() if isinstance(v, Tensor)}
     content = save({key: value.contiguous() for key, value in tensors.items()})
     write_whole(folder / f"{name}.safetensors", content)

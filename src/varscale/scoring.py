@@ -12,6 +12,7 @@ from varscale.data.sampler import EpisodeSampler, Queries
 from varscale.distributed import ALONE, Processes
 from varscale.evaluation import Evaluation, evaluate
 from varscale.metrics import interval, t_interval
+from varscale.precision import embedding_in
 from varscale.run import PROVENANCE, Run
 
 
@@ -29,6 +30,7 @@ class Test:
         split: Which classes: train, val or test.
         seed: Seed of the tasks: the same tasks for every run.
         samples: Draws of the scale to average the prediction over; 0 uses its mean.
+        precision: 32-true, or bf16-mixed to embed in bfloat16.
     """
 
     episodes: int = 10_000
@@ -40,6 +42,7 @@ class Test:
     split: Literal["train", "val", "test"] = "test"
     seed: int = 0
     samples: int = 0
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
 
     def __post_init__(self) -> None:
         if self.episodes < 2:
@@ -93,14 +96,16 @@ def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
     """A run's best model on the test's tasks."""
     keep_memory()
     split, sampler = task_of(run, test)
-    return evaluate(
-        run.model(),
-        split,
-        sampler,
-        episodes=test.episodes,
-        samples=test.samples,
-        processes=processes,
-    )
+    model = run.model()
+    with embedding_in(test.precision, torch.device("cpu")):
+        return evaluate(
+            model,
+            split,
+            sampler,
+            episodes=test.episodes,
+            samples=test.samples,
+            processes=processes,
+        )
 
 
 def settled(test: Test, run: Run) -> Test:
@@ -149,6 +154,7 @@ def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
         "queries": sampler.queries,
         "seed": test.seed,
         "samples": test.samples,
+        "precision": test.precision,
         "scaler": run.config.scaler,
         "train_seed": run.config.seed,
         "train_steps": (run.result or {}).get("steps"),
@@ -166,6 +172,7 @@ def described(report: dict[str, Any]) -> str:
         f"{item}, {report['n_way']}-way {report['n_shot']}-shot, {report['n_query']} queries "
         f"{each}, {report['episodes']:,} episodes, seed {report['seed']}"
         + (f", {report['samples']} draws of the scale" if report["samples"] else "")
+        + (f", {report['precision']}" if report["precision"] != "32-true" else "")
     )
 
 

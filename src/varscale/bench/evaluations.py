@@ -11,6 +11,7 @@ from varscale.bench.timing import Ratio, interleaved, ratio_of
 from varscale.data import EpisodeSampler
 from varscale.evaluation import embedded, evaluate
 from varscale.factory import create
+from varscale.precision import embedding_in, has_bfloat16
 
 
 def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
@@ -46,6 +47,22 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
             "whole evaluation of 10,000 episodes over embedding the split once, 28x28",
         ),
     ]
+
+
+def embedding_bf16(folder: Path, repeats: int) -> list[Ratio]:
+    """Embedding a split in bfloat16 over float32, where the CPU has instructions for it."""
+    if not has_bfloat16():
+        return []
+    split = synthetic(folder, (84, 84, 3), classes=20, per_class=32, name="photos")["train"]
+    model, device = create(backbone_options={"image_size": 84}).eval(), torch.device("cpu")
+
+    def in_bf16() -> None:
+        with embedding_in("bf16-mixed", device):
+            embedded(model, split, device)
+
+    value = ratio_of(in_bf16, lambda: embedded(model, split, device), repeats=repeats)
+    meaning = "embedding a test split in bfloat16 over float32, 84x84"
+    return [Ratio("embed_bf16", value, 0.65, False, meaning)]
 
 
 def episodes_per_second(repeats: int) -> Ratio:

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ PACKAGES = {
     "pooch": "download",
 }
 """What varscale uses, and the extra that brings it."""
+
+
+WORTH = 0.8
+"""Share of the float32 time below which bfloat16 is recommended."""
 
 
 def parser() -> Parser:
@@ -75,12 +80,30 @@ def findings() -> dict[str, Any]:
             if keep_memory()
             else "not glibc: large tensors may be slow to allocate"
         ),
+        "bfloat16": bfloat16(),
         "data": str(root),
         "datasets": prepared(root),
         "free": f"{shutil.disk_usage(place).free / 2**30:.0f} GiB",
         "packages": {name: version(name) for name in PACKAGES},
         "conflicts": conflicts(),
     }
+
+
+def bfloat16() -> str:
+    """Whether `--precision bf16-mixed` is worth it here, by the fastest of a few convolutions."""
+    layer = torch.nn.Conv2d(64, 64, 3, padding=1)
+    images = torch.rand(32, 64, 42, 42).contiguous(memory_format=torch.channels_last)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with torch.inference_mode():
+        for _ in range(6):
+            for half, taken in seconds.items():
+                began = time.perf_counter()
+                with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                    layer(images)
+                taken.append(time.perf_counter() - began)
+    ratio = min(seconds[True]) / min(seconds[False])
+    verdict = "worth it" if ratio < WORTH else "not worth it"
+    return f"a convolution takes {ratio:.2f} of its float32 time: bf16-mixed is {verdict}"
 
 
 def devices() -> list[str]:

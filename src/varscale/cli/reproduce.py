@@ -12,7 +12,6 @@ from rich.table import Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
-from varscale.config import Precision
 from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.cost import flop, minutes
@@ -20,6 +19,7 @@ from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results, Row
 from varscale.paper.scale import SCALES
 from varscale.paper.tables import Line, table, written
+from varscale.precision import Precision
 
 
 def parser() -> Parser:
@@ -46,6 +46,7 @@ def parser() -> Parser:
     parser.add_argument("--scheduler", type=str | None, help="a Dask cluster: tcp://host:port")
     parser.add_argument("--results", type=str, default="results", help="folder of result rows")
     parser.add_argument("--runs", type=str, default="runs/reproduce", help="folder of the runs")
+    parser.add_argument("--take", type=str | None, help="first add the rows of another such folder")
     parser.add_argument("--show", action="store_true", help="print the rows there are, run nothing")
     parser.add_argument("--plan", action="store_true", help="print cells and minutes, and stop")
     parser.add_argument(
@@ -81,6 +82,9 @@ def run(args: Namespace) -> None:
         for seed in range(seeds)
     ]
     results = Results(Path(args.results))
+    if args.take is not None:
+        taken = results.take(Results(Path(args.take)))
+        sys.stderr.write(f"{taken} rows of {args.take} are new.\n")
     left = [] if args.show else missing(jobs, results)
     if args.plan:
         plan(args, jobs, left)

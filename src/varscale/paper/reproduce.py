@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from varscale.allocator import keep_memory
-from varscale.config import Precision, TrainConfig, resolved
+from varscale.config import TrainConfig, resolved
 from varscale.config_files import read_config, shipped_configs
 from varscale.data import Dataset
 from varscale.data.store import data_root, prepared
@@ -18,6 +18,7 @@ from varscale.evaluation import Evaluation
 from varscale.logbook import read_metrics
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, label
 from varscale.paper.scale import SCALES, ScaleName, scaled, with_scaler_ratios
+from varscale.precision import Precision
 from varscale.run import Run
 from varscale.scoring import Test, score, task_of
 from varscale.version import __version__, source_commit

@@ -128,6 +128,20 @@ class Results:
             writer.writerows(asdict(rows[key]) for key in sorted(rows))
             write_whole(self.folder / f"{row.scale}.csv", text.getvalue().encode())
 
+    def take(self, other: "Results") -> int:
+        """Add the rows of another folder, with their arrays; how many are not here already."""
+        files = sorted(other.folder.glob("*.csv"))
+        if not files:
+            raise ValueError(f"Expected a folder of results, got {other.folder}: no CSV file.")
+        taken = 0
+        for scale in (file.stem for file in files):
+            here = set(self.rows(scale))
+            for row in other.rows(scale):
+                if row not in here:
+                    self.add(row, other.arrays(row))
+                    taken += 1
+        return taken
+
     def arrays(self, row: Row) -> Arrays:
         """What was stored beside a row; see `paper.reproduce.arrays_of`."""
         path = self.arrays_file(row)

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The runs that take days, one after another, in the background of other work:
+#
+#   VARSCALE_DATA=DATA nohup benchmarks/queue.sh PLACE > queue.log 2>&1 &
+#
+# Run it again to go on: what has a row is skipped, and a run that was stopped goes on from its checkpoint. SIGTERM
+# saves one. It works on a clone of its own in PLACE, at the commit that began it, with its own environment, data, runs
+# and results. Remove PLACE/varscale to go on at a newer commit. To take over the rows that are there:
+#
+#   varscale reproduce table2 --scale paper --show --take PLACE/results
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "${1:?Expected the folder to work in: benchmarks/queue.sh PLACE}"
+place=$(cd "$1" && pwd)
+: "${VARSCALE_DATA:?Expected the folder with the zip files of miniImageNet in VARSCALE_DATA}"
+export OMP_NUM_THREADS=1 VARSCALE_HOME=$place
+
+[ -e "$place/varscale" ] || git clone --quiet "$here" "$place/varscale"
+make -C "$place/varscale" .venv/ready
+[ -e "$place/results" ] || cp -r "$place/varscale/results" "$place/results"
+
+varscale() {
+    nice -n 19 "$place/varscale/.venv/bin/varscale" "$@" &
+    wait $!
+}
+trap 'kill -TERM $! 2>/dev/null; wait $!; exit 143' TERM INT
+
+if [ ! -e "$place/data/miniimagenet" ]; then # all 600 images of the training classes
+    python3 "$VARSCALE_DATA/whole_miniimagenet.py" "$place/whole.zip"
+    varscale data prepare miniimagenet "$place/whole.zip" --format miniimagenet
+    rm "$place/whole.zip"
+fi
+if [ ! -e "$place/data/miniimagenet32" ]; then # the 280 images a class of the rows so far
+    varscale data prepare miniimagenet32 "$VARSCALE_DATA/miniimagenet_84x84.zip" --format miniimagenet --size 32
+fi
+
+reproduce() { varscale reproduce "$@" --results "$place/results" --runs "$place/runs"; }
+paper() { reproduce table2 --scale paper --seeds 1 "$@"; }
+small() { reproduce "$@" --scale small; }
+
+# 1. Table 2 at the paper's size, one seed, 5-shot with the cosine
+paper --row "PN" --column "5-shot cosine"
+for row in "PN + SVS" "PN + D-SVS" "PN + D-AVS" "PN"; do
+    paper --row "$row" --column "5-shot cosine" --precision bf16-mixed
+done
+paper --row "PN" --column "5-shot Euclidean" --precision bf16-mixed
+
+# 2. The small size: D-AVS with the mended prior, more seeds, what claims wait for
+small table2 --row "PN + D-AVS"
+small table4 --column "1-shot cosine"
+small baselines --row "D-AVS, supports alone" --column "1-shot cosine"
+small table2 --seeds 8
+for shot in 1 5; do
+    small table3 --row "PN cosine + SVS, learned σ" --column "$shot-shot, 5-way training" --seeds 8
+done
+small table5
+small table6
+for table in table3 table4 baselines; do small "$table"; done # 20-way training, the rest of D-AVS, controls in 5-shot
+for row in "TADAM" "TADAM Euclidean + D-SVS"; do
+    small table1 --row "ResNet-12: $row" --column "5-shot" --seeds 4
+done
+small baselines --column "5-shot TADAM" --seeds 4
+small table1 # ResNet-12 in 1-shot
+
+# 3. The rest of table 2 at the paper's size
+paper --precision bf16-mixed
