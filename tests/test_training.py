@@ -233,6 +233,21 @@ def test_sgd_with_momentum_and_clipping_resumes_too(tiny_images, tmp_path):
     assert finish(other) != expected
 
 
+@pytest.mark.parametrize("scaler", ["svs", "d-avs"])
+def test_bfloat16_resumes_too(tiny_images, tmp_path, scaler):
+    config = config_of(scaler, precision="bf16-mixed")
+    whole = new_run(tmp_path / "whole", config)
+    expected = finish(whole)
+    assert expected != finish(new_run(tmp_path / "float32", config_of(scaler)))
+    run = new_run(tmp_path / "run", config)
+    for metrics in train(run.path, run.config):
+        if metrics["step"] == 7:
+            break
+    assert finish(run) == expected
+    assert untimed(run) == untimed(whole)
+    assert weights_hash(load(run.path)) == weights_hash(load(whole.path))
+
+
 def test_tadam_with_cotraining_resumes_too(tiny_images, tmp_path):
     config = config_of("d-svs", **TADAM)
     whole = new_run(tmp_path / "whole", config)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from varscale.precision import full_precision
+
 
 def promote(*tensors: Tensor) -> list[Tensor]:
     """Bring tensors to one dtype, float32 or wider."""
@@ -41,7 +43,5 @@ def aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Ten
 
 def product(query: Tensor, weighted: Tensor) -> Tensor:
     """Inner products (*task, query, way), in full precision under autocast too."""
-    if torch.is_autocast_enabled(query.device.type):
-        with torch.autocast(query.device.type, enabled=False):
-            return query @ weighted.mT
-    return query @ weighted.mT
+    with full_precision(query.device):
+        return query @ weighted.mT

@@ -12,6 +12,7 @@ from varscale.functional import log_predictive, task_prototype
 from varscale.hosts import Host
 from varscale.objective import Loss, Objective
 from varscale.optimization import decaying, weights_optimizer
+from varscale.precision import full_precision
 from varscale.random import Ahead, normal
 from varscale.scalers import Posterior, Scaler
 
@@ -60,16 +61,15 @@ class ScaledModel(nn.Module):
         if episode.query_labels is None:
             raise ValueError("The loss needs the labels of the queries, got query_labels=None.")
         support, query = self.host.embed(episode)
-        q = self.posterior(support, query)
+        labels, numbers = episode.query_labels, torch.arange(index, index + episode.n_tasks)
         noise = self._noise(seed, index, episode.n_tasks, self.scaler.size)
         logits_at = partial(
             self.logits, support, episode.support_labels, query, n_way=episode.n_way
         )
-        numbers = torch.arange(index, index + episode.n_tasks)
-        alpha = self.scaler.sample(q, noise)
-        return self.objective(
-            logits_at, episode.query_labels, self.scaler, q, alpha, numbers, self.host.penalty()
-        )
+        with full_precision(support.device):
+            q = self.posterior(support, query)
+            alpha, penalty = self.scaler.sample(q, noise), self.host.penalty()
+            return self.objective(logits_at, labels, self.scaler, q, alpha, numbers, penalty)
 
     def forward(
         self, episode: Episode, *, samples: int = 0, index: int = 0, seed: int = 0
@@ -108,13 +108,14 @@ class ScaledModel(nn.Module):
         """Log-probabilities of embedded queries; for the arguments see `forward`."""
         if samples < 0:
             raise ValueError(f"Expected samples >= 0, got {samples}.")
-        q = self.posterior(support, query)
-        if samples:
-            noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
-            alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
-        else:
-            alpha = q.mean.unsqueeze(0)  # (samples, task, size)
-        return log_predictive(self.logits(support, labels, query, alpha, n_way=n_way))
+        with full_precision(support.device):
+            q = self.posterior(support, query)
+            if samples:
+                noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
+                alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
+            else:
+                alpha = q.mean.unsqueeze(0)  # (samples, task, size)
+            return log_predictive(self.logits(support, labels, query, alpha, n_way=n_way))
 
     def logits(
         self,

@@ -96,6 +96,27 @@ def test_save_and_load(host, scaler):
     assert torch.equal(twin.eval()(episode), model.eval()(episode))
 
 
+@pytest.mark.parametrize(("host", "scaler"), PAIRS)
+def test_bfloat16_ends_with_the_embedding(host, scaler):
+    """Scale, prior, logits and loss are those of float32, bit for bit, at the same embeddings."""
+    model = build(host, scaler).eval()
+    episode = episode_for(model)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            embeddings = model.host.embed(episode)
+            mixed, log_p = model.loss(episode, index=0), model(episode)
+        plain = model.host.embed(episode)
+        model.host.embed = lambda _: embeddings
+        again, log_p_again = model.loss(episode, index=0), model(episode)
+    assert not torch.equal(embeddings[1], plain[1])  # it was in bfloat16
+    for name in ("total", "nll", "kl", "aux", "logits", "alpha"):
+        value = getattr(mixed, name)
+        assert value.dtype == torch.float32, name
+        assert torch.equal(value, getattr(again, name)), name
+    assert torch.equal(mixed.q.mean, again.q.mean)
+    assert torch.equal(log_p, log_p_again)
+
+
 @pytest.mark.parametrize("name", SCALERS)
 def test_scalers(name):
     model = build(scaler=name)

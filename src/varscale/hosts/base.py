@@ -135,6 +135,8 @@ class Host(nn.Module, ABC):
                 "Expected finite embeddings, got NaN or infinity from the backbone. Its weights "
                 "have diverged: go back to an earlier state, with a lower learning rate."
             )
+        if weight is not None:  # half precision ends with the backbone
+            embeddings = embeddings.to(weight.dtype)
         return embeddings.view(*items.shape[:2], self.out_dim)
 
     @abstractmethod
