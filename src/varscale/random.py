@@ -18,7 +18,7 @@ from torch import Tensor
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _LOW = 0xFFFFFFFF
-_FEW = 128  # blocks that one Python integer holds and multiplies faster than numpy's calls do
+_FEW = 256  # blocks that one Python integer holds and multiplies faster than numpy's calls do
 
 
 def philox(

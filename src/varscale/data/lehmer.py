@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int, UInt64
 
-_FEW = 512  # numbers that one Python integer decodes faster than numpy's calls do
+_FEW = 256  # ranks that one Python integer decodes faster than numpy's calls do
 
 
 def distinct(draws: UInt64[np.ndarray, "n row"], size: int) -> Int[np.ndarray, "n row"]:
@@ -29,29 +29,31 @@ def distinct(draws: UInt64[np.ndarray, "n row"], size: int) -> Int[np.ndarray, "
 
 
 def _few(ranks: np.ndarray) -> np.ndarray:
-    """The same by long arithmetic: one Python integer holds all ranks, a lane of bits for each.
+    """Decode by long arithmetic: one Python integer holds all ranks, a lane of bits for each.
 
-    The top bit of every lane is free. Set in `later`, it survives the subtraction of `rank` where
+    The top bit of a lane is free. Set in `later`, it survives the subtraction of `rank` where
     later >= rank, and no lane borrows from the next.
     """
-    steps, row, top = _lanes(*ranks.shape, 8 * ranks.itemsize)
-    values = int.from_bytes(ranks.tobytes(), "little")
+    steps, width, top = _lanes(*ranks.shape, 8 * ranks.itemsize)
+    packed = int.from_bytes(ranks.tobytes(), "little")
+    row = (1 << width) - 1
+    later = 0
     for place, tops, copies in steps:
-        rank = values >> place & row
-        values += ((values | tops) - rank * copies & tops) >> top
-    data = values.to_bytes(ranks.nbytes, "little")
+        rank = packed >> place & row
+        later += ((later | tops) - rank * copies & tops) >> top
+        later = later << width | rank
+    data = later.to_bytes(ranks.nbytes, "little")
     return np.frombuffer(data, ranks.dtype).reshape(ranks.shape).astype(np.int64)
 
 
 @lru_cache(maxsize=64)
 def _lanes(n: int, rows: int, bits: int) -> tuple[list[tuple[int, int, int]], int, int]:
-    """For each step the place of its ranks, the top bits of later lanes, a 1 for each later row."""
-    width = rows * bits
-    top = bits - 1
-    lanes = sum(1 << bits * i for i in range(n * rows))
-    starts = sum(1 << width * i for i in range(n))
+    """Where the ranks of each step are, the top bits of all later lanes, a 1 for each later row."""
+    width, top = rows * bits, bits - 1
     steps = []
-    for i in range(n - 2, -1, -1):
-        later = width * (i + 1)
-        steps.append((width * i, lanes >> later << later + top, starts >> later << later))
-    return steps, (1 << width) - 1, top
+    lanes = starts = 0
+    for i in range(n - 1, -1, -1):
+        steps.append((i * width, lanes << top, starts))
+        lanes = lanes << width | sum(1 << bits * k for k in range(rows))
+        starts = starts << width | 1
+    return steps, width, top

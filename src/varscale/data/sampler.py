@@ -22,7 +22,7 @@ Queries = Literal["balanced", "random"]
 - `random`: `n_query` per task, from all items of its classes that are not supports, as TADAM does.
 """
 
-_CHUNK = 1024  # episodes worked on at once: their arrays stay in the cache
+_CHUNK = 512  # episodes worked on at once: their arrays stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,16 +194,15 @@ class EpisodeSampler:
         ranks = integers(self.seed, self._streams[2], index, bounds.T, drawn)
         pooled = distinct(ranks.T, len(self._rows))  # (query, task)
         labels = (pooled[:, None] >= ends).sum(1)
-        place = pooled - np.take_along_axis(ends - left, labels, axis=0)
+        own = labels * len(index) + np.arange(len(index))  # where (way, task) has the query's class
+        place = pooled - (ends - left).take(own)
         # Step over the supports of the class, lowest first: over the j-th if `place` reaches it
-        # after j steps. A class with fewer supports than others has far ones in their stead.
+        # after j steps. A class with fewer supports than others has unreachable ones instead.
         order = np.arange(self._most)[:, None, None]
         taken = np.where(order < self.shots[:, None], places, len(self._rows) + self._most)
-        passed = [
-            place >= np.take_along_axis(reached, labels, axis=0)
-            for reached in np.sort(taken, axis=0) - order
-        ]
-        return place + sum(passed) + np.take_along_axis(first, labels, axis=0), labels.T.copy()
+        reached = np.sort(taken, axis=0) - order
+        steps = sum(place >= shot.take(own) for shot in reached)
+        return place + steps + first.take(own), labels.T.copy()
 
     def _check_feasible(self) -> None:
         n_classes = len(self._sizes)
