@@ -18,6 +18,7 @@ from torch import Tensor
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _LOW = 0xFFFFFFFF
+_U8: np.dtype[np.uint64] = np.dtype("<u8")
 _FEW = 256  # blocks that one Python integer holds and multiplies faster than numpy's calls do
 
 
@@ -28,10 +29,10 @@ def philox(
     """Four random 32-bit words for each counter of four 32-bit words; all of them at once."""
     shape = np.broadcast_shapes(*(word.shape for word in counter))
     pair = (2,) + (1,) * len(shape)
-    factors, weyl = (np.array(two, dtype="<u8").reshape(pair) for two in (_FACTORS, _WEYL))
-    keys = np.array(key, dtype="<u8")
+    factors, weyl = (np.array(two, dtype=_U8).reshape(pair) for two in (_FACTORS, _WEYL))
+    keys = np.array(key, dtype=_U8)
     keys = keys.reshape(pair) if keys.ndim == 1 else keys
-    even, odd, product = (np.empty((2, *shape), dtype="<u8") for _ in range(3))
+    even, odd, product = (np.empty((2, *shape), dtype=_U8) for _ in range(3))
     even[0], odd[0], even[1], odd[1] = counter
     odd = odd[::-1]
     # A round swaps the pairs: (x0, x1) comes from x2, (x2, x3) from x0. Here the rows stay, and
@@ -120,8 +121,8 @@ class Words:
             x0, x2 = x0 * f0, x2 * f2
             x0, x1, x2, x3 = (x2 >> 32 ^ x1 ^ k0) & low, x2, (x0 >> 32 ^ x3 ^ k1) & low, x0
         size = 8 * len(self._block)
-        data = b"".join(x.to_bytes(size, "little") for x in (x0, x1 & low, x2, x3 & low))
-        return np.asarray(np.frombuffer(data, "<u8").reshape(4, -1).T)
+        data = b"".join([x.to_bytes(size, "little") for x in (x0, x1 & low, x2, x3 & low)])
+        return np.asarray(np.frombuffer(data, _U8).reshape(4, -1).T)
 
     @cached_property
     def _lanes(self) -> tuple[int, int, int, list[tuple[int, int]]]:
@@ -162,7 +163,7 @@ def integers(
         drawn = words(seed, stream, index, bounds.shape[1])
     product = drawn * bounds
     biased = (product & np.uint64(_LOW)) < bounds  # perhaps: what is too much is below the bound
-    if biased.any():
+    if np.count_nonzero(biased):
         excess, attempt = np.uint64(2**32) % bounds, 0
         while (biased := (product & np.uint64(_LOW)) < excess).any():
             attempt += 1

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int, UInt64
 
+_U2, _U4 = np.dtype("<u2"), np.dtype("<u4")
 _FEW = 256  # ranks that one Python integer decodes faster than numpy's calls do
 
 
@@ -20,7 +21,7 @@ def distinct(draws: UInt64[np.ndarray, "n row"], size: int) -> Int[np.ndarray, "
     """
     small = size <= 2**15
     if draws.size <= _FEW:
-        return _few(draws.astype("<u2" if small else "<u4"))
+        return _few(draws.astype(_U2 if small else _U4))
     values = draws.astype(np.int16 if small else np.int32)
     for i in range(len(values) - 2, -1, -1):
         later = values[i + 1 :]

@@ -143,8 +143,8 @@ class EpisodeSampler:
         self._class_bounds = np.uint64(len(self._sizes)) - np.arange(way, dtype=np.uint64)[None]
         self._steps = np.arange(self._most, dtype=np.uint64)[:, None]
         self._streams = [f"{self.stream}/{what}" for what in ("classes", "items", "queries")]
-        sizes = (way, way * self._most, 0 if balanced else self.n_query)
-        self._words = Words(self.seed, dict(zip(self._streams, sizes, strict=True)))
+        sizes = (way, way * self._most) if balanced else (way, way * self._most, self.n_query)
+        self._words = Words(self.seed, dict(zip(self._streams, sizes, strict=False)))
 
         def flat(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Where draws start..stop of each class are in (draw, class); and their classes."""
