@@ -35,15 +35,15 @@ def philox(
     even, odd, product = (np.empty((2, *shape), dtype=_U8) for _ in range(3))
     even[0], odd[0], even[1], odd[1] = counter
     odd = odd[::-1]
-    # A round swaps the pairs: (x0, x1) comes from x2, (x2, x3) from x0. Here the rows stay, and
-    # what they mean swaps; after ten rounds it is as it was.
+    # A round makes (x0, x1) from x2 and (x2, x3) from x0. Rows stay where they are and swap their
+    # meaning instead; an even number of rounds swaps it back.
     low, half, keys, weyl = np.uint64(_LOW), np.uint64(32), keys[::-1], weyl[::-1]
     for _ in range(10):
         np.multiply(even, factors, out=product)
         np.right_shift(product, half, out=even)
         even ^= odd
         even ^= keys
-        even &= low  # odd has low halves in its low halves, and anything above
+        even &= low  # `odd` holds whole products, of which only the low halves count
         odd, product = product[::-1], odd[::-1]
         factors, keys, weyl = factors[::-1], (keys + weyl & low)[::-1], weyl[::-1]
     words = (even[0], odd[1], even[1], odd[0])
@@ -96,7 +96,7 @@ class Words:
         self._parts = [slice(i, i + n) for i, n in zip(first, sizes.values(), strict=True)]
 
     def __call__(self, index: UInt64[np.ndarray, " n"]) -> list[UInt64[np.ndarray, "n _"]]:
-        """The words of each stream; those of one place lie side by side in memory."""
+        """The words of each stream; words of one position are contiguous over the indices."""
         blocks = len(self._block)
         if len(index) == 1 and blocks <= _FEW:
             table = self._one(int(index[0])).reshape(4 * blocks, 1)
@@ -162,7 +162,7 @@ def integers(
     if drawn is None:
         drawn = words(seed, stream, index, bounds.shape[1])
     product = drawn * bounds
-    biased = (product & np.uint64(_LOW)) < bounds  # perhaps: what is too much is below the bound
+    biased = (product & np.uint64(_LOW)) < bounds  # or not: excess < bound, but costs a division
     if np.count_nonzero(biased):
         excess, attempt = np.uint64(2**32) % bounds, 0
         while (biased := (product & np.uint64(_LOW)) < excess).any():

@@ -138,7 +138,7 @@ class EpisodeSampler:
         """Compute once what all episodes share."""
         way, shots, balanced = self.n_way, self.shots, self.queries == "balanced"
         ends = shots + self.n_query * balanced
-        self._most = int(ends.max())  # draws of every class: what the class that needs most needs
+        self._most = int(ends.max())  # draws of every class, even if it needs fewer
         self._largest = int(self._sizes.max())
         self._class_bounds = np.uint64(len(self._sizes)) - np.arange(way, dtype=np.uint64)[None]
         self._steps = np.arange(self._most, dtype=np.uint64)[:, None]
