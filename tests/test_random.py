@@ -45,6 +45,38 @@ def test_a_longer_row_begins_with_a_shorter_one():
     assert random.normal(0, "x", 0, 0, 3).shape == (0, 3)
 
 
+@pytest.mark.parametrize("few", [0, 10**6], ids=["numpy", "long integers"])
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+@pytest.mark.parametrize("start", [0, 2**32 - 1, 2**63 - 9])
+def test_streams_drawn_together_are_the_same_words(start, count, few, monkeypatch):
+    monkeypatch.setattr(random, "_FEW", few)
+    sizes = {"x": 5, "y": 83, "none": 0, "z": 4}
+    index = random.span(start, count)
+    for stream, drawn in zip(sizes, random.Words(-7, sizes)(index), strict=True):
+        assert drawn.dtype == np.uint64
+        assert np.array_equal(drawn, random.words(-7, stream, index, sizes[stream]))
+
+
+def test_philox_takes_a_key_for_each_counter():
+    rng = np.random.default_rng(0)
+    counter = tuple(rng.integers(2**32, size=(3, 4), dtype=np.uint32) for _ in range(4))
+    keys = rng.integers(2**32, size=(2, 3, 1), dtype=np.uint32)
+    together = random.philox(counter, keys)
+    for i in range(3):
+        alone = random.philox(tuple(c[i] for c in counter), tuple(keys[:, i, 0].tolist()))
+        assert np.array_equal([word[i] for word in together], alone)
+
+
+def test_words_drawn_before_give_the_same_integers():
+    """Of bounds at which words are redrawn, too."""
+    index = random.span(3, 200)
+    bounds = np.array([[3 * 2**30, 7, 2**31 + 1]], dtype=np.uint64)
+    (drawn,) = random.Words(0, {"x": 3})(index)
+    together = random.integers(0, "x", index, bounds, drawn)
+    assert np.array_equal(together, random.integers(0, "x", index, bounds))
+    assert not np.array_equal(together, drawn * bounds >> np.uint64(32))  # some were redrawn
+
+
 @pytest.mark.parametrize(("start", "count"), [(-1, 2), (0, -1), (2**63, 1)])
 def test_impossible_indices_are_refused(start, count):
     with pytest.raises(ValueError, match="Expected an index"):

@@ -1,11 +1,12 @@
 """The measurements run and mean what they say; how fast it is, is `varscale bench`'s to tell."""
 
+import numpy as np
 import pytest
 import torch
 
 from varscale import bench
 from varscale.backbones import Conv4
-from varscale.bench import plain, steps, timing
+from varscale.bench import plain, samplers, steps, timing
 from varscale.bench.synthetic import synthetic
 
 
@@ -35,6 +36,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch):
         "scaler_overhead_svs", "scaler_overhead_dsvs", "scaler_overhead_davs",
         "tadam_over_passes", "eval_speedup", "eval_over_embed",
         "head_speedup_dsvs", "head_memory_dsvs",
+        "sampler_one_over_numpy", "sampler_batch_over_numpy",
         "tasks_per_s", "episodes_per_s", "ddp_2_over_1",
     }  # fmt: skip
     assert ratios["ddp_2_over_1"].value == 2.0
@@ -70,6 +72,16 @@ def test_the_other_process_answers_with_seconds():
 
 def test_the_usual_evaluation_runs():
     plain.usual_evaluation(1)()
+
+
+def test_numpys_episodes_repeat_nothing():
+    rng = np.random.default_rng(0)
+    rows = samplers.choose_many(rng, 50)
+    assert rows.shape == (50, 80)
+    assert all(len(set(task)) == 80 for task in rows.tolist())
+    classes = rows.reshape(50, 5, 16) // 600
+    assert (classes == classes[..., :1]).all()
+    assert [len(set(items.tolist())) for items in samplers.choose(rng)] == [16] * 5
 
 
 def test_turns_are_taken_and_the_first_do_not_count():

@@ -1,7 +1,9 @@
 import hashlib
 import itertools
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from varscale import random
 from varscale.data import EpisodeSampler
 
 LABELS = np.repeat(np.arange(64), 600)
@@ -67,6 +70,63 @@ def test_the_episodes_of_a_seed_are_these_for_ever():
     assert digest(worker((0, 1000))) == (
         "63e88e448292fd3bb31240c6c5637f3acc3610f96b2e98e56135f260c6ed9b71"
     )
+
+
+@pytest.mark.usefixtures("as_user")  # a thousand single calls
+@pytest.mark.parametrize(
+    ("queries", "expected"),
+    [
+        ("balanced", "fdf67e618a4e91db21be422699435642e11aaa67e39b654005641ab0ce2c01c4"),
+        ("random", "7acf2b212eda33c6f49e4bffe69324cc402fc6ca3e032667eca62aad90c313d3"),
+    ],
+)
+def test_episodes_of_unequal_classes_and_shots_are_these_for_ever(queries, expected):
+    labels = np.repeat(np.arange(0, 60, 2), np.arange(20, 50))
+    sampler = EpisodeSampler(labels, 4, [1, 5, 2, 3], 9, seed=-3, stream="val", queries=queries)
+    start = 2**32 - 500
+    assert digest(sampler.batch(start, 1000)) == expected
+    assert digest(*(sampler[start + i] for i in range(1000))) == expected
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("queries", ["balanced", "random"])
+def test_one_call_of_philox_draws_a_batch_and_none_an_episode(queries, monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return philox(*arguments)
+
+    philox = random.philox
+    monkeypatch.setattr(random, "philox", counted)
+    sampler = EpisodeSampler(LABELS, 5, 1, 15, queries=queries)
+    sampler[3]
+    assert not calls
+    sampler.batch(3, 200)
+    assert len(calls) == 1
+
+
+@pytest.mark.usefixtures("as_user")
+def test_threads_and_copies_draw_the_same_episodes():
+    sampler = EpisodeSampler(LABELS, 5, 1, 15)
+    whole = digest(sampler.batch(0, 200))
+    with ThreadPoolExecutor(4) as pool:
+        assert digest(*pool.map(sampler.__getitem__, range(200))) == whole
+        batches = pool.map(sampler.batch, [0] * 8, [200] * 8)
+        assert {digest(batch) for batch in batches} == {whole}
+    copied = pickle.loads(pickle.dumps(sampler))
+    assert digest(*(copied[i] for i in range(200))) == whole
+
+
+@pytest.mark.parametrize("queries", ["balanced", "random"])
+@pytest.mark.parametrize("count", [1, 20])
+def test_who_writes_into_an_episode_changes_no_other(queries, count):
+    sampler = EpisodeSampler(LABELS, 5, 2, 5, queries=queries)
+    before = digest(sampler.batch(0, count))
+    for rows in vars(sampler.batch(0, count)).values():
+        assert rows.is_contiguous()
+        rows.fill_(-1)
+    assert digest(sampler.batch(0, count)) == before
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,6 +9,7 @@ from varscale.bench.evaluations import embedding_bf16, episodes_per_second, eval
 from varscale.bench.heads import head_dsvs
 from varscale.bench.plain import Plain
 from varscale.bench.processes import ddp_2_over_1
+from varscale.bench.samplers import sampler_over_numpy
 from varscale.bench.steps import (
     fast_backbone,
     scaler_overhead,
@@ -31,6 +32,7 @@ PARTS: dict[str, Part] = {
     "evaluation": evaluation,
     "embedding": lambda folder, plain, n: embedding_bf16(folder, n),
     "heads": lambda folder, plain, n: head_dsvs(n),
+    "samplers": lambda folder, plain, n: sampler_over_numpy(n),
     "rates": lambda folder, plain, n: [tasks_per_second(folder, n), episodes_per_second(n)],
     "processes": lambda folder, plain, n: [ddp_2_over_1(folder, n)],
 }

@@ -11,7 +11,8 @@ from jaxtyping import Int, UInt64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from varscale.random import integers, span
+from varscale.data.lehmer import distinct
+from varscale.random import Words, integers, span
 from varscale.registry import unknown
 
 Queries = Literal["balanced", "random"]
@@ -21,7 +22,7 @@ Queries = Literal["balanced", "random"]
 - `random`: `n_query` per task, from all items of its classes that are not supports, as TADAM does.
 """
 
-_CHUNK = 1024  # episodes worked on at once: their arrays stay in the cache
+_CHUNK = 512  # episodes worked on at once: their arrays stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,7 @@ class EpisodeSampler:
         self._sizes = counts.astype(np.uint64)
         self._first = np.concatenate([[0], np.cumsum(counts)[:-1]])
         self._check_feasible()
+        self._prepare()
 
     __iter__ = None  # it has no end
 
@@ -125,66 +127,82 @@ class EpisodeSampler:
     def batch(self, start: int, count: int) -> EpisodeRows:
         """Episodes number start..start+count-1."""
         index = span(start, count)
-        parts = [self._draw(index[i : i + _CHUNK]) for i in range(0, max(count, 1), _CHUNK)]
-        fields = (torch.from_numpy(np.concatenate(field)) for field in zip(*parts, strict=True))
-        return EpisodeRows(*fields)
+        if count <= _CHUNK:
+            fields = self._draw(index)
+        else:
+            parts = [self._draw(index[i : i + _CHUNK]) for i in range(0, count, _CHUNK)]
+            fields = tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+        return EpisodeRows(*map(torch.from_numpy, fields))
+
+    def _prepare(self) -> None:
+        """Compute once what all episodes share."""
+        way, shots, balanced = self.n_way, self.shots, self.queries == "balanced"
+        ends = shots + self.n_query * balanced
+        self._most = int(ends.max())  # draws of every class, even if it needs fewer
+        self._largest = int(self._sizes.max())
+        self._class_bounds = np.uint64(len(self._sizes)) - np.arange(way, dtype=np.uint64)[None]
+        self._steps = np.arange(self._most, dtype=np.uint64)[:, None]
+        self._streams = [f"{self.stream}/{what}" for what in ("classes", "items", "queries")]
+        sizes = (way, way * self._most) if balanced else (way, way * self._most, self.n_query)
+        self._words = Words(self.seed, dict(zip(self._streams, sizes, strict=False)))
+
+        def flat(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Where draws start..stop of each class are in (draw, class); and their classes."""
+            at = [np.arange(starts[k], stops[k]) * way + k for k in range(way)]
+            return np.concatenate(at), np.repeat(np.arange(way), stops - starts)[None]
+
+        self._support_at, self._support_labels = flat(np.zeros_like(shots), shots)
+        self._query_at, self._query_labels = flat(shots, ends)
 
     def _draw(self, index: UInt64[np.ndarray, " task"]) -> tuple[np.ndarray, ...]:
-        n_tasks, way = len(index), self.n_way
-        n_classes = np.full((1, way), len(self._sizes), dtype=np.uint64)
-        bounds = n_classes - np.arange(way, dtype=np.uint64)
-        classes = distinct(integers(self.seed, f"{self.stream}/classes", index, bounds))
-        sizes = self._sizes[classes]  # (task, way)
-        balanced = self.queries == "balanced"
-        shots, ends = self.shots, self.shots + self.n_query * balanced
-        most = int(ends.max())
-        # One row per task and class, as many draws as the class that needs most.
-        bounds = sizes.reshape(n_tasks, way, 1) - np.arange(most, dtype=np.uint64)
-        draws = integers(
-            self.seed, f"{self.stream}/items", index, bounds.reshape(n_tasks, way * most)
-        )
-        places = distinct(draws.reshape(n_tasks * way, most)).reshape(n_tasks, way, most)
-        first = self._first[classes]
-
-        def rows(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-            """The drawn places from start to stop of each class, as rows of its own."""
-            picked = [places[:, k, starts[k] : stops[k]] + first[:, k, None] for k in range(way)]
-            return np.concatenate(picked, axis=1)
-
-        supports = rows(np.zeros_like(shots), shots)
-        support_labels = np.broadcast_to(np.repeat(np.arange(way), shots), supports.shape)
-        if balanced:
-            queries = rows(shots, ends)
-            query_labels = np.broadcast_to(np.repeat(np.arange(way), self.n_query), queries.shape)
+        # Tasks come last in all arrays but the results: numpy's inner loops go along them.
+        n_tasks, way, most = len(index), self.n_way, self._most
+        drawn = self._words(index)
+        ranks = integers(self.seed, self._streams[0], index, self._class_bounds, drawn[0])
+        classes = distinct(ranks.T, len(self._sizes))  # (way, task)
+        sizes = self._sizes.take(classes)
+        bounds = (sizes[:, None] - self._steps).reshape(way * most, n_tasks)
+        ranks = integers(self.seed, self._streams[1], index, bounds.T, drawn[1])
+        ranks = ranks.T.reshape(way, most, n_tasks).swapaxes(0, 1).reshape(most, way * n_tasks)
+        places = distinct(ranks, self._largest).reshape(most, way, n_tasks)
+        first = self._first.take(classes)
+        items = (places + first).reshape(most * way, n_tasks)
+        if self.queries == "balanced":
+            queries, query_labels = items[self._query_at], self._query_labels.repeat(n_tasks, 0)
         else:
-            queries, query_labels = self._random_queries(index, places, sizes, first)
+            queries, query_labels = self._random_queries(index, drawn[2], places, sizes, first)
         return (
-            self._rows[supports],
-            support_labels,
-            self._rows[queries],
+            self._rows.take(items[self._support_at].T),
+            self._support_labels.repeat(n_tasks, 0),
+            self._rows.take(queries.T),
             query_labels,
-            self.class_ids[classes].astype(np.int64),
+            self.class_ids.take(classes.T).astype(np.int64),
         )
 
     def _random_queries(
         self,
         index: UInt64[np.ndarray, " task"],
-        places: np.ndarray,
-        sizes: np.ndarray,
-        first: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        drawn: UInt64[np.ndarray, "task query"],
+        places: Int[np.ndarray, "shot way task"],
+        sizes: UInt64[np.ndarray, "way task"],
+        first: Int[np.ndarray, "way task"],
+    ) -> tuple[Int[np.ndarray, "query task"], Int[np.ndarray, "task query"]]:
         """Draw from the pool of all items of the task's classes that are not supports."""
-        left = sizes.astype(np.int64) - self.shots  # (task, way)
-        ends = np.cumsum(left, axis=1)
-        bounds = ends[:, -1:].astype(np.uint64) - np.arange(self.n_query, dtype=np.uint64)
-        pooled = distinct(integers(self.seed, f"{self.stream}/queries", index, bounds))
-        labels = (pooled[:, :, None] >= ends[:, None, :]).sum(-1)  # (task, query)
-        offset = np.take_along_axis(ends - left, labels, axis=1)
-        place = pooled - offset
-        for k in range(self.n_way):  # step over the supports of class k, lowest first
-            for taken in np.sort(places[:, k, : self.shots[k]], axis=1).T:
-                place += (labels == k) & (place >= taken[:, None])
-        return place + np.take_along_axis(first, labels, axis=1), labels
+        left = sizes.astype(np.int64) - self.shots[:, None]  # (way, task)
+        ends = np.cumsum(left, axis=0)
+        bounds = ends[-1].astype(np.uint64) - np.arange(self.n_query, dtype=np.uint64)[:, None]
+        ranks = integers(self.seed, self._streams[2], index, bounds.T, drawn)
+        pooled = distinct(ranks.T, len(self._rows))  # (query, task)
+        labels = (pooled[:, None] >= ends).sum(1)
+        own = labels * len(index) + np.arange(len(index))  # where (way, task) has the query's class
+        place = pooled - (ends - left).take(own)
+        # Step over the supports of the class, lowest first: over the j-th if `place` reaches it
+        # after j steps. A class with fewer supports than others has unreachable ones instead.
+        order = np.arange(self._most)[:, None, None]
+        taken = np.where(order < self.shots[:, None], places, len(self._rows) + self._most)
+        reached = np.sort(taken, axis=0) - order
+        steps = sum(place >= shot.take(own) for shot in reached)
+        return place + steps + first.take(own), labels.T.copy()
 
     def _check_feasible(self) -> None:
         n_classes = len(self._sizes)
@@ -212,21 +230,3 @@ class EpisodeSampler:
                 f"{self.n_query} random queries need as many items beside the supports; the "
                 f"smallest classes have {pool}. Lower n_query to {pool}."
             )
-
-
-def distinct(draws: UInt64[np.ndarray, "row n"]) -> Int[np.ndarray, "row n"]:
-    """An ordered sample without replacement from draws of 0..size-1, 0..size-2, and so on.
-
-    Draw j is a rank among what is left; stepping over the values taken before it, lowest first,
-    finds the value meant. All rows go together.
-    """
-    ranks = np.ascontiguousarray(draws.T, dtype=np.int32)  # (n, row)
-    taken: list[np.ndarray] = []  # sorted within each row
-    for value in ranks:  # becomes the value in place
-        for lower in taken:
-            value += value >= lower
-        carry = value.copy()
-        for i, lower in enumerate(taken):
-            taken[i], carry = np.minimum(lower, carry), np.maximum(lower, carry)
-        taken.append(carry)
-    return np.asarray(ranks.T, dtype=np.int64)

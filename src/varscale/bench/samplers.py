@@ -1,0 +1,65 @@
+"""Drawing episodes against numpy's own draws."""
+
+import random
+
+import numpy as np
+
+from varscale.bench.timing import Ratio, interleaved
+from varscale.data import EpisodeSampler
+
+N_CLASSES, PER_CLASS, N_WAY, N_ITEMS = 64, 600, 5, 16
+BATCH = 200
+
+
+def sampler_over_numpy(repeats: int) -> list[Ratio]:
+    """Five-way 1-shot 15-query episodes of 64 classes x 600 items, at random places."""
+    labels = np.repeat(np.arange(N_CLASSES), PER_CLASS)
+    sampler = EpisodeSampler(labels, n_way=N_WAY, n_shot=1, n_query=N_ITEMS - 1)
+    place, rng = random.Random(0), np.random.default_rng(0)
+
+    def one() -> None:
+        sampler[place.getrandbits(40)]  # no neighbour of the last
+
+    def batch() -> None:
+        sampler.batch(place.getrandbits(40), BATCH)
+
+    # Short turns, and many: most of them run undisturbed.
+    ones = interleaved(one, lambda: choose(rng), repeats=10 * repeats, calls=20)
+    batches = interleaved(batch, lambda: choose_many(rng, BATCH), repeats=10 * repeats, calls=2)
+    return [
+        Ratio(
+            "sampler_one_over_numpy",
+            ones[0] / ones[1],
+            1.5,
+            False,
+            "one episode by its number over numpy's choice of classes and of items, class by class",
+        ),
+        Ratio(
+            "sampler_batch_over_numpy",
+            batches[0] / batches[1],
+            4.0,
+            False,
+            "200 episodes at once over as many from numpy's integers, decoded the same way",
+        ),
+    ]
+
+
+def choose(rng: np.random.Generator) -> list[np.ndarray]:
+    """The items of one episode, as numbers within each class."""
+    classes = rng.choice(N_CLASSES, N_WAY, replace=False)
+    return [rng.choice(PER_CLASS, N_ITEMS, replace=False) for _ in classes]
+
+
+def choose_many(rng: np.random.Generator, count: int) -> np.ndarray:
+    """The rows of many episodes: `rng.choice` cannot draw many samples without replacement."""
+
+    def sample(size: int, n: int, samples: int) -> np.ndarray:
+        draws = np.stack([rng.integers(size - i, size=samples) for i in range(n)])
+        for i in range(n - 2, -1, -1):
+            later = draws[i + 1 :]
+            later += later >= draws[i]
+        return np.asarray(draws.T)
+
+    classes = sample(N_CLASSES, N_WAY, count).reshape(-1, 1)
+    rows = classes * PER_CLASS + sample(PER_CLASS, N_ITEMS, count * N_WAY)
+    return np.asarray(rows.reshape(count, -1))
