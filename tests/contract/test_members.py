@@ -112,6 +112,8 @@ def test_scalers(name):
     median = q.icdf(torch.full_like(q.mean, 0.5))
     torch.testing.assert_close(scaler.sample(q, noise), median.expand(7, 2, 3, -1))
     assert repr(scaler).startswith(type(scaler).__name__)
+    other = scaler(torch.rand(2, 3, model.host.out_dim))
+    assert scaler.sees_task or torch.equal(other.mean, q.mean)
     for dtype in (torch.float16, torch.float64):
         assert scaler(task.to(dtype)).mean.isfinite().all()
 

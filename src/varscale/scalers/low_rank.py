@@ -5,8 +5,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.functional import normalize
-from varscale.scalers.base import SCALERS, Posterior
+from varscale.functional import unit
+from varscale.scalers.base import SCALERS
+from varscale.scalers.posterior import Posterior
 from varscale.scalers.stochastic import DSVS
 
 
@@ -30,6 +31,8 @@ class LowRankDAVS(DSVS):
         torch.Size([3, 8])
     """
 
+    sees_task = True
+
     def __init__(self, dim: int, *, rank: int = 8, **d_svs: Any) -> None:
         if d_svs.setdefault("prior", "hierarchical") != "hierarchical":
             raise ValueError(f"Expected the hierarchical prior, got {d_svs['prior']!r}.")
@@ -42,5 +45,5 @@ class LowRankDAVS(DSVS):
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Posterior:
         """The shared posterior, moved by what the task's supports say."""
-        direction = normalize(task.to(self.loc.dtype))
+        direction = unit(task.to(self.loc.dtype))
         return self._posterior(self.loc + self.up(self.down(direction)))
