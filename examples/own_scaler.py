@@ -24,6 +24,8 @@ class Grouped(Scaler):
         scale: Every standard deviation.
     """
 
+    local = False  # the same for all tasks
+
     def __init__(
         self, dim: int, *, groups: int = 4, init_loc: float = 10.0, scale: float = 0.2
     ) -> None:

@@ -276,6 +276,14 @@ def test_large_embeddings_are_normalised_not_lost():
     torch.testing.assert_close(vf.normalize(x), torch.tensor([[0.6, 0.8]]))
 
 
+def test_unit_vectors_are_normalised_or_nan_but_never_lost():
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e20, 4e20], [torch.nan, 1.0]])
+    found = vf.unit(x)
+    assert torch.equal(found[:2], vf.normalize(x)[:2])
+    assert found[2:].isnan().all()
+    torch.testing.assert_close(vf.normalize(x)[2], torch.tensor([0.6, 0.8]))
+
+
 @pytest.mark.parametrize("name", LOGITS)
 def test_nan_is_never_hidden(name):
     query = torch.full((2, 5), torch.nan)

@@ -22,6 +22,7 @@ LAYERS = [
         "files",
         "html",
         "labels",
+        "pooling",
         "precision",
         "random",
         "registry",

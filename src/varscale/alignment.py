@@ -5,14 +5,24 @@ from torch import Tensor
 
 from varscale.precision import full_precision
 
+WIDE = (torch.float32, torch.float64)
+
+
+def is_readable(x: Tensor) -> bool:
+    """Whether its values may be looked at; on a device that waits for all work before them."""
+    return x.device.type == "cpu"
+
+
+def wide(x: Tensor) -> Tensor:
+    """Bring a tensor to float32, if it is not float32 or float64."""
+    return x if x.dtype in WIDE else x.float()
+
 
 def promote(*tensors: Tensor) -> list[Tensor]:
     """Bring tensors to one dtype, float32 or wider."""
     dtypes = {tensor.dtype for tensor in tensors}
-    if dtypes in ({torch.float32}, {torch.float64}):
-        return list(tensors)
-    wide = torch.float64 if torch.float64 in dtypes else torch.float32
-    return [tensor.to(wide) for tensor in tensors]
+    dtype = torch.float64 if torch.float64 in dtypes else torch.float32
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 def aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
@@ -30,7 +40,7 @@ def aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Ten
             f"shape {tuple(alpha.shape)}. One scalar per task has shape (task, 1)."
         )
     tasks = (query.shape[:-2], reference.shape[:-2], alpha.shape[:-1])
-    if len(set(filter(None, tasks))) > 1:
+    if not (tasks[0] == tasks[1] and tasks[2] in ((), tasks[0])):
         try:
             torch.broadcast_shapes(*tasks)
         except RuntimeError:
@@ -38,10 +48,15 @@ def aligned(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Ten
                 "Expected queries, references and scale of the same tasks, got leading axes "
                 f"{', '.join(str(tuple(task)) for task in tasks)}."
             ) from None
-    return promote(query, reference, alpha.unsqueeze(-2))
+    alpha = alpha.unsqueeze(-2)
+    if query.dtype == reference.dtype == alpha.dtype and query.dtype in WIDE:
+        return [query, reference, alpha]
+    return promote(query, reference, alpha)
 
 
 def product(query: Tensor, weighted: Tensor) -> Tensor:
     """Inner products (*task, query, way), in full precision under autocast too."""
     with full_precision(query.device):
+        if query.ndim == 3 and query.shape[:1] == weighted.shape[:-2]:
+            return torch.bmm(query, weighted.mT)  # what matmul comes to, sooner
         return query @ weighted.mT

@@ -7,14 +7,16 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.labels import check_labels, class_counts
+from varscale.alignment import is_readable
+from varscale.labels import check_labels, check_support
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
     """Tasks of one size: labelled supports, and queries to be classified.
 
-    Items may be images or embeddings; classes may have unequal numbers of supports.
+    Items may be images or embeddings; classes may have unequal numbers of supports. Values are
+    checked here and on the CPU alone: make episodes there, and move them by `to`.
 
     Args:
         support: Support items, the first axis being the task.
@@ -50,7 +52,7 @@ class Episode:
                 )
             check_labels(labels, self.n_way, role=role)
             object.__setattr__(self, f"{role}_labels", labels.long())
-        class_counts(self.support_labels, self.n_way)
+        check_support(self.support_labels, self.n_way)
         if not self.n_tasks:
             raise ValueError(f"Expected at least one task, got items {tuple(self.support.shape)}.")
         if self.support.shape[0] != self.query.shape[0]:
@@ -111,7 +113,7 @@ def _check_items(items: Tensor, role: str) -> None:
             f"Expected floating-point {role} items, got {items.dtype}. "
             "Images are scaled to 0..1: x.float() / 255."
         )
-    if items.numel() and not torch.stack(items.aminmax()).isfinite().all():
+    if items.numel() and is_readable(items) and not torch.stack(items.aminmax()).isfinite().all():
         bad = int((~items.isfinite()).flatten(2).any(-1).sum())
         raise ValueError(
             f"Expected finite {role} items, got NaN or infinity in {bad} of "

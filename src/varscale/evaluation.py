@@ -14,6 +14,7 @@ from torch import Tensor
 
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Split
+from varscale.data.sampler import EpisodeRows
 from varscale.distributed import ALONE, Processes
 from varscale.files import write_whole
 from varscale.metrics import (
@@ -129,14 +130,8 @@ def evaluate(
             episode = split.episode(rows).to(device)
             log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
         else:
-            log_p = model.predict(
-                picked(table, rows.support),
-                rows.support_labels.to(device),
-                picked(table, rows.query),
-                n_way=rows.n_way,
-                samples=samples,
-                index=start,
-                seed=sampler.seed,
+            log_p = predict_rows(
+                model, table, rows, samples=samples, index=start, seed=sampler.seed
             )
         tally.add(log_p.cpu(), rows.query_labels, rows.classes)
     model.train(mode)
@@ -157,11 +152,32 @@ def embedded(
     return processes.join(torch.cat(parts), len(split))
 
 
+def predict_rows(
+    model: ScaledModel,
+    table: Float[Tensor, "item dim"],
+    rows: EpisodeRows,
+    *,
+    samples: int = 0,
+    index: int = 0,
+    seed: int = 0,
+) -> Float[Tensor, "task query way"]:
+    """Log-probabilities of tasks that are rows of a table, where the table is."""
+    return model.predict(
+        picked(table, rows.support),
+        rows.support_labels.to(table.device, non_blocking=True),
+        picked(table, rows.query),
+        n_way=rows.n_way,
+        samples=samples,
+        index=index,
+        seed=seed,
+    )
+
+
 def picked(
     table: Float[Tensor, "item dim"], rows: Int[Tensor, "task n"]
 ) -> Float[Tensor, "task n dim"]:
     """Rows of a table, by tasks."""
-    chosen = table.index_select(0, rows.flatten().to(table.device))
+    chosen = table.index_select(0, rows.flatten().to(table.device, non_blocking=True))
     return chosen.view(*rows.shape, -1)
 
 
@@ -205,7 +221,10 @@ class _Tally:
         values = (guess == labels, nll, brier_score(log_p, labels))
         figures = torch.stack([v.double().mean(-1) for v in values])
         if figures.isnan().any():
-            raise ValueError("Expected probabilities, got NaN. The model's weights have diverged.")
+            raise ValueError(
+                "Expected probabilities, got NaN. The model's weights have diverged: go back to an "
+                "earlier state, with a lower learning rate."
+            )
         self.per_task.append(figures)
         place = torch.searchsorted(self.ids, classes.contiguous())
         self.waiting.append((top, place.gather(1, labels), place.gather(1, guess)))

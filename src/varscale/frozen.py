@@ -63,15 +63,14 @@ class MixedTasks:
         """Number of shapes; without any, nothing can be learned."""
         return len(self.parts)
 
-    def batch(self, step: int, tasks: int) -> EpisodeRows:
-        """Tasks of one shape, the shapes taking turns."""
+    def batch(self, step: int, tasks: int, device: torch.device | None = None) -> EpisodeRows:
+        """Tasks of one shape, the shapes taking turns, on a device."""
         turn, place = divmod(step, len(self.parts))
         rows, sampler = self.parts[place]
         drawn = sampler.batch(turn * tasks, tasks)
         table = torch.from_numpy(rows)
-        return EpisodeRows(
-            **{**vars(drawn), "support": table[drawn.support], "query": table[drawn.query]}
-        )
+        found = {**vars(drawn), "support": table[drawn.support], "query": table[drawn.query]}
+        return EpisodeRows(**{k: x.to(device, non_blocking=True) for k, x in found.items()})
 
 
 def learn(
@@ -102,7 +101,7 @@ def learn(
     own = schedules.pop() if model.scaler.steps_itself else None  # its rate does not fall
     model.train()
     for step in range(steps):
-        rows = tasks.batch(step, tasks_per_step)
+        rows = tasks.batch(step, tasks_per_step, table.device)
         episode = Episode.trusted(
             support=table.index_select(0, rows.support.flatten()).view(*rows.support.shape, -1),
             support_labels=rows.support_labels,
@@ -187,7 +186,7 @@ def held_out_nll(
 
     def predicted() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for step in range(rounds * len(tasks)):
-            rows = tasks.batch(step, tasks_per_round)
+            rows = tasks.batch(step, tasks_per_round, table.device)
             support, query = table[rows.support], table[rows.query]
             log_p = model.predict(support, rows.support_labels, query, n_way=rows.n_way)
             yield log_p, rows.query_labels, rows.classes.gather(1, rows.query_labels)

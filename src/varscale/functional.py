@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.alignment import aligned, product, promote
-from varscale.labels import class_counts, class_row
+from varscale.alignment import aligned, is_readable, product, promote, wide
+from varscale.labels import check_support
+from varscale.pooling import class_logsumexp, class_means
 
 EPS = 1e-12
 """A vector with a norm up to this counts as zero."""
@@ -45,12 +46,8 @@ def prototypes(
             f"Expected one label per support, shape {tuple(support.shape[:-1])}, "
             f"got {tuple(labels.shape)}."
         )
-    (support,) = promote(support)
-    count = class_counts(labels, n_way)
-    *task, _, dim = support.shape
-    total = support.new_zeros(count.numel(), dim)
-    total = total.index_add(0, class_row(labels, n_way), support.reshape(-1, dim))
-    return total.view(*task, n_way, dim) / count.unsqueeze(-1)
+    check_support(labels, n_way)
+    return class_means(support, labels, n_way)
 
 
 def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -62,21 +59,21 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
         [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    (x,) = promote(x)
+    found = unit(x)
+    if found.numel() and is_readable(found) and math.isnan(found.detach()[..., 0].sum().item()):
+        return unit(x.double()).to(found.dtype)  # squares of float32 may not have fitted
+    return found
+
+
+def unit(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """`normalize` for embeddings of ordinary size: it never looks at values.
+
+    A norm beyond what the type can hold gives NaN, which a loss or a probability then shows.
+    """
+    x = wide(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    if not _squares_fit(norm):
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
-    return torch.div(x, norm.where(norm > EPS, torch.inf))
-
-
-def _squares_fit(norm: Tensor) -> bool:
-    """Whether the squares under these norms were far from overflow and underflow."""
-    if torch.compiler.is_exporting() or norm.numel() == 0:  # a graph takes one way
-        return True
-    if norm.dtype == torch.float64 or norm.device.type != "cpu":  # asking would wait for the device
-        return norm.dtype == torch.float64
-    smallest, largest = norm.detach().aminmax()
-    return bool(smallest > 1e-15) and bool(largest < 1e15)
+    norm = torch.add(norm, norm, alpha=0)  # infinity becomes NaN; it would pass for a zero vector
+    return torch.div(x, torch.threshold(norm, EPS, torch.inf))
 
 
 def task_prototype(
@@ -202,14 +199,8 @@ def attention_logits(
 
     In log space throughout: at the published scale of 100 the plain sum underflows in float32.
     """
-    class_counts(labels, n_way)
-    (similarity,) = promote(similarity)
-    index = labels.long().unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
-    shape = (*similarity.shape[:-1], n_way)
-    peak = similarity.new_full(shape, -torch.inf)
-    peak = peak.scatter_reduce(-1, index, similarity.detach(), "amax")  # (*task, query, way)
-    mass = (similarity - peak.gather(-1, index)).exp()
-    return peak + similarity.new_zeros(shape).scatter_add(-1, index, mass).log()
+    check_support(labels, n_way)
+    return class_logsumexp(similarity, labels, n_way)
 
 
 # --- the objective ------------------------------------------------------------------------------
@@ -222,7 +213,6 @@ def query_nll(
 
     $L = -\sum_j \log p_{j, y_j}, \quad p_{jk} = \operatorname{softmax}_k \ell_{jk}$
     """
-    (logits,) = promote(logits)
     labels = labels.long().expand(logits.shape[:-1]).unsqueeze(-1)
     return -log_softmax(logits).gather(-1, labels).sum((-2, -1))
 
@@ -233,6 +223,7 @@ def log_softmax(logits: Float[Tensor, "*batch way"]) -> Float[Tensor, "*batch wa
     torch goes along the last axis one short row at a time; with the classes in front it goes along
     all rows at once.
     """
+    logits = wide(logits)
     return logits.movedim(-1, 0).contiguous().log_softmax(0).movedim(0, -1)
 
 
@@ -280,7 +271,6 @@ def log_predictive(
 
     $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
     """
-    (logits,) = promote(logits)
     if len(logits) == 1:  # the mean of one is itself
         return log_softmax(logits[0])
     return log_softmax(logits).logsumexp(0) - math.log(len(logits))

@@ -21,8 +21,8 @@ def class_nll(
     for log_p, labels, names in tasks:
         losses.append(-log_p.gather(-1, labels.unsqueeze(-1)).double().flatten())
         classes.append(names.flatten())
-    place = torch.cat(classes).unique(return_inverse=True)[1]
-    return (torch.bincount(place, torch.cat(losses)) / torch.bincount(place)).numpy()
+    place = torch.cat(classes).cpu().unique(return_inverse=True)[1]
+    return (torch.bincount(place, torch.cat(losses).cpu()) / torch.bincount(place)).numpy()
 
 
 def simplest_good(losses: Float[np.ndarray, "candidate class"]) -> int:

@@ -1,20 +1,24 @@
-"""Class labels of tasks: what is refused, and how they are counted."""
-
-import math
+"""Class labels of tasks: what is refused."""
 
 import numpy as np
 import torch
 from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
+from varscale.alignment import is_readable
+from varscale.pooling import class_counts
+
 
 def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) -> None:
-    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1."""
+    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1.
+
+    Values are looked at on the CPU alone.
+    """
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"Expected integer {role} labels, got {labels.dtype}.")
     if n_way < 2:
         raise ValueError(f"Expected at least 2 classes per task, got n_way={n_way}.")
-    if labels.numel() == 0:
+    if labels.numel() == 0 or not is_readable(labels):
         return
     low, high = labels.aminmax()
     if low < 0 or high >= n_way:
@@ -24,28 +28,18 @@ def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) ->
         )
 
 
-def class_counts(
-    labels: Integer[Tensor, "*task support"], n_way: int
-) -> Integer[Tensor, "*task way"]:
-    """Supports per class; a class without one is an error."""
+def check_support(labels: Integer[Tensor, "*task support"], n_way: int) -> None:
+    """Refuse what `check_labels` does, and a class without a support."""
     check_labels(labels, n_way, role="support")
-    *task, _ = labels.shape
-    rows = math.prod(task) * n_way
-    count = torch.bincount(class_row(labels, n_way), minlength=rows).view(*task, n_way)
+    if not is_readable(labels):
+        return
+    count = class_counts(labels, n_way)
     if not count.all():
         missing = int((count == 0).nonzero()[0, -1])
         raise ValueError(
             f"Expected at least one support for each of {n_way} classes, got none for class "
             f"{missing}. Add a support, or lower n_way and relabel the classes from 0."
         )
-    return count
-
-
-def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[Tensor, " rows"]:
-    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
-    *task, _ = labels.shape
-    offset = n_way * torch.arange(math.prod(task), device=labels.device)
-    return (labels.long() + offset.view(*task, 1)).flatten()
 
 
 def numbered(labels: Shaped[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:

@@ -83,7 +83,7 @@ class LearnedScale:
         if not self.centred:
             return scale
         ours, others = (origin_factor(self.n_classes, own=own) for own in (True, False))
-        share = 0.0 if own is None else own.double().mean().item()
+        share = 0.0 if own is None else own.double().mean()
         return scale * (share * ours + (1 - share) * others)
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:

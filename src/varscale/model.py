@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from varscale.episode import Episode
-from varscale.functional import log_predictive, task_prototype
+from varscale.functional import log_predictive, log_softmax, task_prototype
 from varscale.hosts import Host
 from varscale.objective import Loss, Objective
 from varscale.optimization import decaying, weights_optimizer
@@ -105,16 +105,19 @@ class ScaledModel(nn.Module):
         index: int = 0,
         seed: int = 0,
     ) -> Float[Tensor, "task query way"]:
-        """Log-probabilities of embedded queries; for the arguments see `forward`."""
+        """Log-probabilities of embedded queries; for the arguments see `forward`.
+
+        Labels are taken to be right: `Episode` checks them, and so does `labels.check_support`.
+        """
         if samples < 0:
             raise ValueError(f"Expected samples >= 0, got {samples}.")
         with full_precision(support.device):
             q = self.posterior(support, query)
-            if samples:
-                noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
-                alpha = self.scaler.sample(q, noise.unflatten(1, (samples, -1)).movedim(1, 0))
-            else:
-                alpha = q.mean.unsqueeze(0)  # (samples, task, size)
+            if not samples:
+                return log_softmax(self.logits(support, labels, query, q.mean, n_way=n_way))
+            noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
+            noise = noise.unflatten(1, (samples, -1)).movedim(1, 0)  # (samples, task, size)
+            alpha = self.scaler.sample(q, noise)
             return log_predictive(self.logits(support, labels, query, alpha, n_way=n_way))
 
     def logits(
@@ -134,8 +137,12 @@ class ScaledModel(nn.Module):
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
     ) -> Posterior:
         """q(alpha | task) of embedded tasks."""
-        seen = query if self.transductive else None
-        q: Posterior = self.scaler(task_prototype(support, seen))
+        scaler = self.scaler
+        if scaler.local:
+            task = task_prototype(support, query if self.transductive else None)
+        else:
+            task = support.select(-2, 0)  # for its shape
+        q: Posterior = scaler(task)
         return q
 
     @property

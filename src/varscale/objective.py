@@ -96,7 +96,8 @@ class Objective:
             scaler: Weighs its own KL.
             q: Posterior of the scale of each task.
             alpha: A draw from it.
-            index: Number of each task in training, which fixes the weight of the auxiliary loss.
+            index: Number of each task in training, which fixes the weight of the auxiliary loss;
+                on the CPU, whatever the device.
             host_penalty: What the host's own weights add to the total.
         """
         logits = logits_at(alpha)
@@ -107,8 +108,9 @@ class Objective:
         total = nll + (penalty if self.likelihood == "sum" else queries * penalty)
         aux = torch.zeros_like(nll)
         if self.aux_epochs is not None:
-            weight = auxiliary_weight(index, self.aux_epochs, self.epoch_length).to(nll)
+            weight = auxiliary_weight(index, self.aux_epochs, self.epoch_length)
             if weight.any():
+                weight = weight.to(nll, non_blocking=True)
                 aux = query_nll(logits_at(self.aux_scale), labels)
                 total = (1 - weight) * total + weight * aux
         total = total.mean() / queries + host_penalty

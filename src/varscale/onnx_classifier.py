@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from varscale.estimator import FewShotClassifier
 from varscale.files import write_whole
-from varscale.functional import log_softmax, normalize
+from varscale.functional import log_softmax, normalize, unit
 from varscale.onnx_graph import check_close, session, traced
 from varscale.shots import tempered
 
@@ -58,7 +58,7 @@ class ClassifierGraph(nn.Module):
         query = query - self.origin
         if self.matrix is not None:
             query = query @ self.matrix
-        similarity = normalize(query) @ self.centres
+        similarity = unit(query) @ self.centres
         unknown = ~(similarity >= self.floor).any(-1)
         return log_softmax(tempered(similarity, self.factor)).exp(), unknown
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from varscale.files import write_whole
-from varscale.functional import log_softmax, normalize, task_prototype
+from varscale.functional import log_softmax, task_prototype, unit
 from varscale.hosts import MatchingNetwork, PrototypicalNetwork
 from varscale.model import ScaledModel
 from varscale.shots import shot_factor, tempered
@@ -64,16 +64,16 @@ class FewShotGraph(nn.Module):
         count = member.sum(1).to(support.dtype)
         missing = count == 0  # a number that no support has: its probability is 0
         if host.normalize != "none":
-            query = normalize(query)
+            query = unit(query)
         if host.normalize.startswith("each"):
-            support = normalize(support)
+            support = unit(support)
         if isinstance(host, MatchingNetwork):
             similarity = host.compare(query, support, alpha).unsqueeze(1)  # (query, 1, support)
             logits = similarity.masked_fill(~member, -torch.inf).logsumexp(-1)
         else:
             centres = member.to(support.dtype) @ support / count.clamp_min(1).unsqueeze(1)
             if host.normalize in ("prototype", "each_then_mean_unit"):
-                centres = normalize(centres)
+                centres = unit(centres)
             logits = host.compare(query, centres, alpha)
         if model.scaler.log_shot_offset is not None:
             logits = tempered(logits, shot_factor(count, model.scaler.log_shot_offset.exp()))

@@ -18,6 +18,10 @@ ClipBy = Literal["variable", "global"]
 """
 
 
+FUSED = ("cpu", "cuda", "mps", "xpu")
+"""Devices that have the fused optimisers."""
+
+
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[Group]:
     """Parameters as groups: convolutions and matrices decay; biases, norms and numbers do not."""
     parameters = list(parameters)
@@ -36,9 +40,10 @@ def weights_optimizer(
     groups = [group for group in groups if group["params"]]
     if not groups:
         return None
+    fused = groups[0]["params"][0].device.type in FUSED
     if algorithm == "adam":
-        return Adam(groups, lr=lr, fused=True)
-    return SGD(groups, lr=lr, momentum=momentum, fused=True)
+        return Adam(groups, lr=lr, fused=fused)
+    return SGD(groups, lr=lr, momentum=momentum, fused=fused)
 
 
 def clip_gradients(optimizer: Optimizer, norm: float, by: ClipBy) -> None:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
+from torch.amp import is_autocast_available
 
 Precision = Literal["32-true", "64-true", "bf16-mixed"]
 """The arithmetic of a run, as Lightning Fabric names it.
@@ -25,7 +26,7 @@ def embedding_in(precision: Precision, device: torch.device) -> AbstractContextM
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """A context in which nothing is cast to half precision, whatever is outside it."""
-    if torch.is_autocast_enabled(device.type):
+    if is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 

@@ -187,9 +187,16 @@ class ScaleLearner:
         )
         tasks = MixedTasks(labels, seed=self.seed, stream="weights")
         table = whitening(x).float()
-        learn(model, table, tasks, steps=self.steps, tasks_per_step=8, seed=self.seed)
+        learn(
+            model.to(x.device, non_blocking=True),
+            table,
+            tasks,
+            steps=self.steps,
+            tasks_per_step=8,
+            seed=self.seed,
+        )
         with torch.no_grad():
-            weight = model.scaler(torch.zeros(x.shape[1])).mean
+            weight = model.scaler(table.new_zeros(x.shape[1])).mean
         return Metric(whitening, (weight / weight.mean()).to(x.dtype))
 
     def _look(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> list[Seen]:

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from varscale.frozen import MixedTasks
-from varscale.functional import prototypes
 from varscale.learned_scale import Metric
+from varscale.pooling import class_means
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +52,11 @@ def tasks_seen(
     )
     base_class = torch.zeros(int(labels.max()) + 1, dtype=torch.long)
     base_class[torch.from_numpy(labels)] = torch.from_numpy(names)
+    base_class = base_class.to(x.device, non_blocking=True)
     seen = []
     for step in range(len(tasks)):
-        rows = tasks.batch(step, 8)
-        centres = prototypes(x[rows.support], rows.support_labels, rows.n_way)
+        rows = tasks.batch(step, 8, x.device)
+        centres = class_means(x[rows.support], rows.support_labels, rows.n_way)
         shot = rows.support.shape[1] // rows.n_way
         similarity = metric(x[rows.query], centres)
         classes = base_class[rows.classes.gather(1, rows.query_labels)]

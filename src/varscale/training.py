@@ -279,7 +279,7 @@ class Trainer:
         """The metrics over all processes, and the news that one of them wants to stop."""
         flag = torch.full_like(terms["loss"], stop)
         here = torch.stack([t.detach().to(flag) for t in (*terms.values(), flag)])
-        everywhere = self.processes.gather(here)  # (process, term)
+        everywhere = self.processes.gather(here).cpu()  # (process, term): one wait for the device
         self.stopping = int(everywhere[:, -1].max())
         values = dict(zip(terms, everywhere.mean(0).tolist(), strict=False))
         lowest, highest = everywhere.aminmax(dim=0)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -63,7 +64,8 @@ class TaskLoss(nn.Module):
         lowest, highest = mean.aminmax()
         spread = {}
         if mean.shape[-1] > 1:
-            parts = mean.quantile(mean.new_tensor(QUANTILES), dim=-1).mean(-1)  # over tasks
+            at = torch.tensor(QUANTILES).to(mean, non_blocking=True)
+            parts = mean.quantile(at, dim=-1).mean(-1)  # over tasks
             spread = {
                 f"scale_p{100 * q:02.0f}": value for q, value in zip(QUANTILES, parts, strict=True)
             }

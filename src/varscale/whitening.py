@@ -50,7 +50,9 @@ class Whitening:
         """
         mean = x.new_zeros(x.shape[1])
         if center:
-            mean = prototypes(x, labels, int(labels.max()) + 1).mean(0)
+            mean = prototypes(
+                x, labels.to(x.device, non_blocking=True), int(labels.max()) + 1
+            ).mean(0)
         if shrinkage is None:
             return cls(mean)
         values, vectors = torch.linalg.eigh(within_covariance(x.double(), labels))
@@ -77,5 +79,6 @@ def within_covariance(
     $\Sigma = \frac{1}{N - C} \sum_i (x_i - \bar x_{y_i}) (x_i - \bar x_{y_i})^\top$
     """
     n_classes = int(labels.max()) + 1
+    labels = labels.to(x.device, non_blocking=True)
     residual = x - prototypes(x, labels, n_classes)[labels]
     return residual.T @ residual / max(len(x) - n_classes, 1)

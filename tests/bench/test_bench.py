@@ -35,7 +35,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch):
         "fast_backbone_32", "fast_backbone_84",
         "scaler_overhead_svs", "scaler_overhead_dsvs", "scaler_overhead_davs",
         "tadam_over_passes", "eval_speedup", "eval_over_embed",
-        "head_speedup_dsvs", "head_memory_dsvs",
+        "head_speedup_dsvs", "head_memory_dsvs", "head_over_plain",
         "sampler_one_over_numpy", "sampler_batch_over_numpy",
         "tasks_per_s", "episodes_per_s", "ddp_2_over_1",
     }  # fmt: skip

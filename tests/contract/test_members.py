@@ -127,7 +127,7 @@ def test_scalers(name):
     assert scaler.size in (1, model.host.out_dim)
     assert q.mean.isfinite().all()
     assert (q.stddev >= 0).all()
-    assert scaler.local == bool((q.mean != q.mean[0, 0]).any())  # the bound's KL weight needs it
+    assert scaler.local == bool((q.mean != q.mean[0, 0]).any())  # does q depend on the task?
     assert scaler.kl(q).shape == (2, 3)
     assert (scaler.kl(q) >= -1e-4).all()
     noise = torch.zeros(7, 2, 3, scaler.size)

@@ -1,8 +1,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Normal
 
 from varscale.scalers import DAVS, SVS, Fixed, Together
+from varscale.scalers.posterior import gaussian
 
 
 def test_fixed_takes_a_number_or_a_vector():
@@ -104,3 +106,14 @@ def test_follow_joins_the_optimiser_where_that_is_the_rule():
 def test_a_scaler_of_the_main_optimiser_has_none_of_its_own():
     with pytest.raises(ValueError, match="no optimiser of its own"):
         Together().optimizer(queries_per_task=10)
+
+
+def test_a_gaussian_is_torchs_normal():
+    loc, scale = torch.randn(2, 3), torch.rand(2, 3) + 0.1
+    ours, theirs = gaussian(loc, scale), Normal(loc, scale)
+    for name in ("mean", "stddev", "batch_shape", "event_shape"):
+        assert torch.equal(*map(torch.as_tensor, (getattr(ours, name), getattr(theirs, name))))
+    assert torch.equal(ours.log_prob(loc + 1), theirs.log_prob(loc + 1))
+    assert torch.equal(ours.icdf(loc.sigmoid()), theirs.icdf(loc.sigmoid()))
+    assert torch.equal(ours.expand((4, 2, 3)).mean, theirs.expand((4, 2, 3)).mean)
+    assert repr(ours) == repr(theirs)

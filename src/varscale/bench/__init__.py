@@ -6,7 +6,7 @@ from pathlib import Path
 
 from varscale.allocator import keep_memory
 from varscale.bench.evaluations import embedding_bf16, episodes_per_second, evaluation
-from varscale.bench.heads import head_dsvs
+from varscale.bench.heads import head_dsvs, head_over_plain
 from varscale.bench.plain import Plain
 from varscale.bench.processes import ddp_2_over_1
 from varscale.bench.samplers import sampler_over_numpy
@@ -31,7 +31,7 @@ PARTS: dict[str, Part] = {
     "tadam": lambda folder, plain, n: [tadam_over_passes(folder, n)],
     "evaluation": evaluation,
     "embedding": lambda folder, plain, n: embedding_bf16(folder, n),
-    "heads": lambda folder, plain, n: head_dsvs(n),
+    "heads": lambda folder, plain, n: [*head_dsvs(n), head_over_plain(n)],
     "samplers": lambda folder, plain, n: sampler_over_numpy(n),
     "rates": lambda folder, plain, n: [tasks_per_second(folder, n), episodes_per_second(n)],
     "processes": lambda folder, plain, n: [ddp_2_over_1(folder, n)],

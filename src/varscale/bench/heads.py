@@ -1,8 +1,11 @@
-"""The D-SVS head against the code that everybody writes first."""
+"""Heads against the code that everybody writes first, and against plain matrix products."""
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from varscale.bench.timing import Ratio, interleaved, peak_memory
+from varscale.factory import create
 from varscale.functional import euclidean_logits
 
 
@@ -41,3 +44,34 @@ def head_dsvs(repeats: int) -> list[Ratio]:
             "peak memory of our D-SVS head over the broadcast one",
         ),
     ]
+
+
+def head_over_plain(repeats: int) -> Ratio:
+    """A task of 5 ways, 5 shots and 75 queries, M = 1600: the whole model against plain torch."""
+    dim, way = 1600, 5
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(1, 25, dim, generator=generator)
+    query = torch.randn(1, 75, dim, generator=generator)
+    labels = torch.arange(way).repeat_interleave(5).unsqueeze(0)
+    options = {"backbone": "identity", "backbone_options": {"dim": dim}, "metric": "cosine"}
+    model = create("pn", scaler="svs", **options).eval()  # type: ignore[arg-type]
+
+    def ours() -> Tensor:
+        return model.predict(support, labels, query, n_way=way)
+
+    def plain() -> Tensor:
+        member = F.one_hot(labels, way).to(support.dtype)  # (task, support, way)
+        centres = torch.bmm(member.mT, support) / member.sum(1).unsqueeze(-1)
+        cosine = torch.bmm(F.normalize(query, dim=-1), F.normalize(centres, dim=-1).mT)
+        return (100.0 * cosine).log_softmax(-1)
+
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(), plain(), rtol=0, atol=1e-3)
+        slow, fast = interleaved(ours, plain, repeats=repeats, calls=200)
+    return Ratio(
+        "head_over_plain",
+        slow / fast,
+        1.6,
+        False,
+        "time of a PN head through the model over plain matrix products, M = 1600",
+    )

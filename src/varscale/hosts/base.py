@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from varscale.alignment import is_readable
 from varscale.episode import Episode
 from varscale.film import Condition
 from varscale.functional import centred, dot_logits, euclidean_logits, norm_logits
@@ -130,7 +131,8 @@ class Host(nn.Module, ABC):
                 f"Expected embeddings of shape {(n_items, self.out_dim)} from the backbone, got "
                 f"{tuple(embeddings.shape)}. Is its out_dim right?"
             )
-        if not torch.stack(embeddings.detach().aminmax()).isfinite().all():
+        extremes = embeddings.detach().aminmax() if is_readable(embeddings) else ()
+        if not all(x.isfinite() for x in extremes):
             raise ValueError(
                 "Expected finite embeddings, got NaN or infinity from the backbone. Its weights "
                 "have diverged: go back to an earlier state, with a lower learning rate."
@@ -153,7 +155,8 @@ class Host(nn.Module, ABC):
 
     def penalty(self) -> Float[Tensor, ""]:
         """What the host's own weights add to the loss."""
-        return torch.zeros(())
+        weight = next(self.parameters(), torch.empty(0))
+        return weight.new_zeros(())
 
     def compare(
         self,

@@ -5,9 +5,9 @@ from typing import Any, Literal
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional import attention_logits
-from varscale.functional import normalize as unit
+from varscale.functional import unit
 from varscale.hosts.base import HOSTS, Host
+from varscale.pooling import class_logsumexp
 
 
 @HOSTS.register("matching")
@@ -50,7 +50,7 @@ class MatchingNetwork(Host):
         if self.normalize == "each":
             support, query = unit(support), unit(query)
         similarity = self.compare(query, support, alpha)  # (*batch, query, support)
-        return attention_logits(similarity, labels, n_way)
+        return class_logsumexp(similarity, labels, n_way)
 
     def extra_repr(self) -> str:
         """Settings, for `repr`."""

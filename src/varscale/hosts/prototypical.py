@@ -5,9 +5,9 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional import normalize as unit
-from varscale.functional import prototypes
+from varscale.functional import unit
 from varscale.hosts.base import HOSTS, Host
+from varscale.pooling import class_means
 
 Normalization = Literal["prototype", "each_then_mean", "each_then_mean_unit", "none"]
 """When embeddings are brought to unit length; the order matters for two or more shots.
@@ -49,7 +49,7 @@ class PrototypicalNetwork(Host):
         """Scaled similarity of queries and prototypes."""
         if self.normalize.startswith("each"):
             support = unit(support)
-        centres = prototypes(support, labels, n_way)  # (task, way, dim)
+        centres = class_means(support, labels, n_way)  # (task, way, dim)
         if self.normalize in ("prototype", "each_then_mean_unit"):
             centres = unit(centres)
         if self.normalize != "none":

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from varscale.episode import Episode
 from varscale.film import Condition
-from varscale.functional import prototypes
 from varscale.hosts.base import HOSTS
 from varscale.hosts.prototypical import PrototypicalNetwork
+from varscale.pooling import class_means
 
 
 @HOSTS.register("tadam")
@@ -59,7 +59,7 @@ class Tadam(PrototypicalNetwork):
     ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
         """Embed supports and queries under the condition that the supports make."""
         plain = self.embed_items(episode.support)
-        centres = prototypes(plain, episode.support_labels, episode.n_way)
+        centres = class_means(plain, episode.support_labels, episode.n_way)
         return self.embed_both(episode, self.condition(centres.mean(-2)))
 
     def condition(self, task: Float[Tensor, "task dim"]) -> Condition:

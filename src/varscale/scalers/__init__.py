@@ -1,9 +1,10 @@
 """Scalers: modules whose forward returns q(alpha | task). Importing a member registers it."""
 
 from varscale.scalers.amortized import AVS, DAVS
-from varscale.scalers.base import SCALERS, Posterior, Scaler
+from varscale.scalers.base import SCALERS, Scaler
 from varscale.scalers.low_rank import LowRankDAVS
 from varscale.scalers.point import Fixed, Together
+from varscale.scalers.posterior import Posterior
 from varscale.scalers.stochastic import DSVS, SVS
 
 __all__ = [

@@ -21,6 +21,7 @@ from varscale.scalers.base import (
     clamp_through,
     prior_spread,
 )
+from varscale.scalers.posterior import gaussian
 from varscale.scalers.stochastic import MIN_SCALE
 
 MeanLink = Literal["exp", "softplus", "identity"]
@@ -41,7 +42,6 @@ class AmortizedScaler(Scaler):
     """A generator network from the task prototype to mean and spread; base of AVS and D-AVS."""
 
     own_rate = False
-    local = True
     dimensional: ClassVar[bool]
 
     def __init__(
@@ -90,7 +90,7 @@ class AmortizedScaler(Scaler):
             scale = clamp_through(h_scale / 2, low=math.log(MIN_SCALE), high=10.0).exp()
         else:
             scale = torch.full_like(loc, self.scale)
-        return Normal(loc, scale, validate_args=False)
+        return gaussian(loc, scale)
 
     def _settings(self) -> Iterator[str]:
         yield from super()._settings()

@@ -8,18 +8,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.distributions import LogNormal, Normal
+from torch.distributions import LogNormal
 from torch.optim import SGD, Optimizer
 
 from varscale.functional import gaussian_kl
-from varscale.labels import class_counts
+from varscale.pooling import class_counts
 from varscale.registry import Registry
+from varscale.scalers.posterior import Posterior
 from varscale.shots import shot_factor, tempered
 
 SCALERS: "Registry[Scaler]" = Registry("scaler")
-
-Posterior = Normal | LogNormal
-"""q(alpha | task): normal as published, log-normal where alpha is to be positive."""
 
 KLWeight = float | Literal["elbo"]
 """Weight of one task's KL: a number, or `"elbo"` for the exact bound."""
@@ -63,8 +61,8 @@ class Scaler(nn.Module, ABC):
     learned: ClassVar[bool] = True
     """Whether anything about it is learned."""
 
-    local: ClassVar[bool] = False
-    """Every task has an alpha of its own, so a KL of its own."""
+    local: ClassVar[bool] = True
+    """Whether q depends on the task: each then has an alpha, and a KL, of its own."""
 
     task_prototype: TaskPrototype = "support"
 
@@ -120,7 +118,7 @@ class Scaler(nn.Module, ABC):
         self, q: Posterior, noise: Float[Tensor, "*draws size"]
     ) -> Float[Tensor, "*draws size"]:
         r"""$\alpha$, or its logarithm, is $\mu + \sigma \odot \epsilon$ (M12)."""
-        value = q.loc + q.scale * noise.to(q.loc)
+        value = q.loc + q.scale * noise.to(q.loc, non_blocking=True)
         return value.exp() if isinstance(q, LogNormal) else value
 
     @property

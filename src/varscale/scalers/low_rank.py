@@ -5,8 +5,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.functional import normalize
-from varscale.scalers.base import SCALERS, Posterior
+from varscale.functional import unit
+from varscale.scalers.base import SCALERS
+from varscale.scalers.posterior import Posterior
 from varscale.scalers.stochastic import DSVS
 
 
@@ -45,5 +46,5 @@ class LowRankDAVS(DSVS):
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Posterior:
         """The shared posterior, moved by what the task's supports say."""
-        direction = normalize(task.to(self.loc.dtype))
+        direction = unit(task.to(self.loc.dtype))
         return self._posterior(self.loc + self.up(self.down(direction)))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 from varscale.scalers.base import SCALERS, Scaler, check_finite
+from varscale.scalers.posterior import gaussian
 
 
 @SCALERS.register("fixed")
@@ -26,6 +27,7 @@ class Fixed(Scaler):
     """
 
     learned = False
+    local = False
     loc: Tensor
 
     def __init__(
@@ -39,7 +41,8 @@ class Fixed(Scaler):
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The same point for every task."""
-        return point(self.loc.expand(*task.shape[:-1], self.size))
+        loc = self.loc.expand(*task.shape[:-1], self.size)
+        return gaussian(loc, torch.zeros_like(loc))
 
     def _settings(self) -> Iterator[str]:
         yield f"alpha={self.loc[0].item():g}" if self.size == 1 else f"size={self.size}"
@@ -63,6 +66,7 @@ class Together(Scaler):
     """
 
     own_rate = False
+    local = False
 
     def __init__(
         self,
@@ -78,9 +82,5 @@ class Together(Scaler):
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The current point, for every task."""
-        return point(self.loc.expand(*task.shape[:-1], self.size))
-
-
-def point(loc: Tensor) -> Normal:
-    """A Gaussian of spread zero, which torch's own check would refuse."""
-    return Normal(loc, torch.zeros_like(loc), validate_args=False)
+        loc = self.loc.expand(*task.shape[:-1], self.size)
+        return gaussian(loc, torch.zeros_like(loc))

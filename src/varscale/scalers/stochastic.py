@@ -7,14 +7,13 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributions import LogNormal, Normal
+from torch.distributions import LogNormal
 
 from varscale.functional import gaussian_kl
 from varscale.registry import unknown
 from varscale.scalers.base import (
     SCALERS,
     KLWeight,
-    Posterior,
     PriorScale,
     Scaler,
     check_finite,
@@ -22,6 +21,7 @@ from varscale.scalers.base import (
     clamp_through,
     prior_spread,
 )
+from varscale.scalers.posterior import Posterior, gaussian
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ LOG_KL_WEIGHT = 0.04
 class StochasticScaler(Scaler):
     """Mean and spread as parameters, the same for every task; what SVS and D-SVS have in common."""
 
+    local = False
     scale: Tensor
 
     def __init__(
@@ -90,8 +91,9 @@ class StochasticScaler(Scaler):
 
     def _posterior(self, loc: Float[Tensor, "*task size"]) -> Posterior:
         scale = clamp_through(self.scale, low=MIN_SCALE) if self.learn_scale else self.scale
-        family = Normal if self.prior == "normal" else LogNormal
-        return family(loc, scale.expand_as(loc), validate_args=False)
+        if self.prior == "normal":
+            return gaussian(loc, scale.expand_as(loc))
+        return LogNormal(loc, scale.expand_as(loc), validate_args=False)
 
     def kl(self, q: Posterior) -> Float[Tensor, "*task"]:
         """KL from the prior, summed over dimensions (M11, M26); zero when there is no prior."""

@@ -1,0 +1,120 @@
+"""Members run on a device that is not here.
+
+A tensor on `meta` has a shape and no values. Whatever reads one fails here and makes a GPU wait;
+a tensor made on the CPU meets those of the device and fails on both.
+"""
+
+import numpy as np
+import pytest
+import torch
+from contract.test_members import PAIRS, build, episode_for
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from varscale.conformal import LEVELS, Conformity
+from varscale.data import Dataset, EpisodeSampler
+from varscale.evaluation import embedded, predict_rows
+from varscale.hosts import HOSTS
+from varscale.learned_scale import LearnedScale
+from varscale.optimization import clip_gradients
+from varscale.scale_learner import Recipe, Scale, ScaleLearner
+from varscale.seen import tasks_seen
+from varscale.shots import tempered
+from varscale.update import TaskLoss
+
+META = torch.device("meta")
+
+
+class OneDevice(TorchDispatchMode):
+    """No operation takes tensors of two devices, and no copy to a device waits.
+
+    A CPU tensor without axes counts as a number: CUDA takes it as one.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
+        if len({x.device for x in tensors if x.ndim or x.is_meta}) > 1:
+            assert func is torch.ops.aten._to_copy.default, f"{func} takes two devices"
+            assert kwargs.get("non_blocking"), f"a copy of {tuple(out.shape)} waits for the device"
+        return out
+
+
+class NothingRead(TorchDispatchMode):
+    """No operation reads a value, on the CPU either."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read"
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("algorithm", ["adam", "sgd"])
+@pytest.mark.parametrize(("host", "scaler"), PAIRS)
+def test_a_training_step_stays_on_its_device(host, scaler, algorithm):
+    model = build(host, scaler).to(META)
+    optimizers = model.optimizers(queries_per_task=6, algorithm=algorithm)
+    episode = episode_for(model).to(META)
+    with OneDevice():
+        terms = TaskLoss(model, seed=0)(5, episode.n_way, **episode.tensors)
+        terms["loss"].backward()
+        for optimizer in optimizers:
+            clip_gradients(optimizer, 1.0, "variable")
+            clip_gradients(optimizer, 1.0, "global")
+            optimizer.step()
+    assert {x.device for x in terms.values()} == {META}
+    assert all(p.grad.is_meta for p in model.parameters())
+
+
+@pytest.mark.parametrize("samples", [0, 3])
+@pytest.mark.parametrize(("host", "scaler"), PAIRS)
+def test_predictions_stay_on_their_device(host, scaler, samples, tiny_images):
+    split = Dataset.open(tiny_images)["test"]
+    rows = EpisodeSampler(split.labels, 3, 2, 4).batch(0, 2)
+    model = build(host, scaler).to(META).eval()
+    episode = split.episode(rows).to(META)
+    items = embedded(model, split, META)
+    with OneDevice(), torch.no_grad():
+        if HOSTS[host].conditioned:
+            log_p = model(episode, samples=samples)
+        else:
+            log_p = predict_rows(model, items, rows, samples=samples)
+    assert log_p.is_meta
+    assert log_p.shape == (2, 12, 3)
+
+
+@pytest.mark.parametrize(("host", "scaler"), PAIRS)
+def test_a_head_reads_no_value(host, scaler):
+    model = build(host, scaler).eval()
+    episode = episode_for(model)
+    support, query = model.host.embed(episode)
+    with NothingRead():
+        log_p = model.predict(support, episode.support_labels, query, n_way=episode.n_way)
+    torch.testing.assert_close(log_p, model(episode))
+
+
+def test_an_auxiliary_loss_that_fades_stays_on_its_device():
+    model = build("pn", "d-avs").to(META)
+    object.__setattr__(model.objective, "aux_epochs", 5.0)
+    episode = episode_for(model).to(META)
+    with OneDevice():
+        loss = model.loss(episode, index=0)
+    assert loss.aux.is_meta
+
+
+def test_the_classifier_stays_on_its_device():
+    labels = np.repeat(np.arange(12), 8)
+    x = torch.randn(96, 6).to(META)
+    start = Scale(20.0, 1.0, 0.5)
+    conformity = Conformity(torch.tensor([1]), torch.zeros(1, LEVELS), torch.tensor([12]))
+    conformity = Conformity(**{name: t.to(META) for name, t in vars(conformity).items()})
+    count, own = (torch.ones(12, device=META, dtype=dtype) for dtype in (torch.long, torch.bool))
+    with OneDevice():
+        metric = ScaleLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
+        seen = tasks_seen(metric, x, labels, labels, 0, 0)
+        scale = LearnedScale(metric, *start, conformity, 12, centred=True)
+        similarity = scale.metric(x, x[:12])
+        logits = tempered(similarity, scale.at_shots(count.double(), own).unsqueeze(0))
+        floor = conformity.thresholds(count, 0.1)
+    tensors = [*scale.tensors().values(), logits, floor, *(tasks.own for tasks in seen)]
+    assert {t.device for t in tensors} == {META}
