@@ -111,7 +111,6 @@ class Trainer:
         sampler = config.sampler(dataset["train"].labels, "train")
         self.feed = Feed(dataset["train"], sampler, config.tasks_per_step, self.processes)
         self.validation = validation(config, dataset) if config.val_every else None
-
         self.model = config.model()
         if self.processes.count > 1:
             share_batch_norm(self.model)
@@ -138,8 +137,7 @@ class Trainer:
             extra = self.cotraining.optimizer(**rates)
             self.cotraining_update = Update(fabric, self.cotraining, [extra])
             self.optimizers = [*optimizers, extra]
-        self.stopping = 0
-        self.done = 0
+        self.stopping = self.done = 0
         self.state: dict[str, Any] = {"best": None, "best_step": 0, "seconds": 0.0}
         self.state |= {"hits": 0.0, "counted": 0}
         checkpoint = newest_checkpoint(run.path / "checkpoint")

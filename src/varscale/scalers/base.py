@@ -81,14 +81,12 @@ class Scaler(nn.Module, ABC):
         super().__init__()
         if size < 1 or (dim is not None and dim < 1):
             raise ValueError(f"Expected a positive embedding size, got {min(size, dim or 1)}.")
-        self.dim = dim
         if not 0 < prior_scale < float("inf"):
             raise ValueError(f"Expected a standard deviation prior_scale > 0, got {prior_scale!r}.")
         if lr is not None and not 0 < lr < float("inf"):
             raise ValueError(f"Expected a learning rate lr > 0, got {lr!r}.")
         check_finite(prior_loc=prior_loc)
-        self.size = size
-        self.lr = lr
+        self.size, self.dim, self.lr = size, dim, lr
         self.prior_loc = prior_loc
         self.prior_scale = prior_scale
         self.kl_weight = self._resolved_weight(kl_weight, n_tasks)
