@@ -85,7 +85,7 @@ def test_prototypes_take_any_number_of_task_axes():
         episode.support.unflatten(0, (2, 2)), episode.support_labels.unflatten(0, (2, 2)), 3
     )
     one = vf.prototypes(episode.support[0], episode.support_labels[0], 3)
-    assert torch.equal(grid.flatten(0, 1), flat)
+    torch.testing.assert_close(grid.flatten(0, 1), flat)
     torch.testing.assert_close(one, flat[0])
 
 

@@ -78,6 +78,7 @@ def model(n_tasks: float) -> varscale.ScaledModel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_user")
 def test_classes_are_believed_as_far_as_other_classes_agree():
     x, y = embedded(0, 24, useful=4)
