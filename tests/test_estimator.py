@@ -64,6 +64,7 @@ def few_shot(clf, x, y, *, way, shot, episodes=200, query=10, seed=0):
     return float(torch.stack(hits).mean()), float(torch.stack(nll).mean()), ece
 
 
+@pytest.mark.slow
 def test_every_check_of_scikit_learn_passes():
     """In a process of its own: the checks of array libraries ask for it at start."""
     environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONWARNINGS": "ignore"}
@@ -93,6 +94,7 @@ def test_probabilities_are_calibrated_on_unseen_classes_at_any_way_and_shot(base
         assert few_shot(worse, x, y, way=way, shot=shot)[1] > nll
 
 
+@pytest.mark.slow
 def test_whitening_and_weights_pay_on_unseen_classes(base):
     x, y = classes(seed=1)
     plain = FewShotClassifier(center=False, shrinkage=None).fit(*classes())
@@ -106,6 +108,7 @@ def test_whitening_and_weights_pay_on_unseen_classes(base):
     assert weighted.scale_.metric.weight.mean() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", ["svs", "d-svs"])
 def test_the_start_and_the_units_of_the_embeddings_do_not_matter(scaler):
     x, y = classes()
@@ -391,6 +394,7 @@ def test_thousands_of_classes_in_bounded_memory(monkeypatch):
     assert (clf.predict(x[:64]) == clf.classes_[whole.argmax(1)]).all()
 
 
+@pytest.mark.slow
 def test_it_works_among_other_estimators():
     x, y = classes(n_classes=12)
     pipeline = make_pipeline(StandardScaler(), FewShotClassifier())
@@ -527,6 +531,7 @@ def test_wrong_data_are_refused(base):
         FewShotClassifier(scale=10.0).fit(x, y).predict(x, reject=0.1)
 
 
+@pytest.mark.slow
 def test_choosing_what_the_classes_are_worth_on_held_out_ones(monkeypatch):
     x, y = classes(n_classes=16, per_class=12)
     asked = []

@@ -10,7 +10,7 @@ import torch
 from conftest import TINY
 
 import varscale
-from varscale import onnx_classifier
+from varscale import onnx_classifier, onnx_graph
 from varscale.cli.main import main
 from varscale.estimator import FewShotClassifier
 from varscale.functional import log_softmax
@@ -50,11 +50,24 @@ def test_graph_equals_the_model(case, tmp_path):
     assert export_model(model, tmp_path / "model.onnx") < 1e-5
 
 
+def test_a_large_scale_owes_its_difference_to_rounding(tmp_path, monkeypatch):
+    """What single precision does to a cosine, a scale of 1,000 makes 1,000 times larger."""
+    torch.manual_seed(0)
+    options = {"scaler": "fixed", "scaler_options": {"alpha": 1000.0}}
+    model = varscale.create("pn", backbone="tiny", metric="cosine", **options)
+    assert export_model(model, tmp_path / "model.onnx") > 1e-5
+    monkeypatch.setattr(onnx_graph, "log_softmax", lambda x: log_softmax(1.001 * x))
+    with pytest.raises(ValueError, match="differs from the model"):
+        export_model(model, tmp_path / "other.onnx")
+    assert not (tmp_path / "other.onnx").exists()
+
+
 def test_a_whole_run_from_images_on_the_command_line(tmp_path, tiny_images, capsys):
     import onnxruntime
 
     run = tmp_path / "run"
-    options = {**TINY, "scaler": "svs", "steps": 4, "val_every": 0, "n_shot": 2}
+    options = {**TINY, "scaler": "svs", "scaler_options.init_loc": 8.0}
+    options |= {"steps": 4, "val_every": 0, "n_shot": 2}
     words = [f"--{key}={value}" for key, value in options.items()]
     assert main(["train", *words, "--out", str(run)]) == 0
     capsys.readouterr()

@@ -20,7 +20,7 @@ def test_factor_and_tempered_scores_in_plain_loops(generator):
             for k in range(3):
                 n = count[t, k].item()
                 expected = n / (n + 0.4) * (row[k] - sum(row) / 3)
-                assert got[t, j, k].item() == pytest.approx(expected, abs=1e-14)
+                assert got[t, j, k].item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_gradients(generator):
@@ -33,15 +33,15 @@ def test_gradients(generator):
 
 
 def test_equal_shots_scale_the_softmax_and_nothing_else(generator):
-    logits = torch.randn(4, 3, generator=generator)
-    equal = tempered(logits, torch.full((1, 3), 0.6))
+    logits = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    equal = tempered(logits, torch.full((1, 3), 0.6, dtype=torch.float64))
     torch.testing.assert_close(equal.softmax(-1), (0.6 * logits).softmax(-1))
 
 
 def test_two_classes_of_unequal_shots_are_not_biased(generator):
     """A query that is as near to one as to the other has even odds, whatever the shots."""
     p = tempered(torch.tensor([[3.0, 3.0], [4.0, 2.0]]), torch.tensor([[0.2, 0.9]])).softmax(-1)
-    assert p[0].tolist() == [0.5, 0.5]
+    assert p[0].tolist() == pytest.approx([0.5, 0.5])
     assert p[1, 0] > 0.5
 
 
@@ -105,6 +105,7 @@ def test_impossible_offsets_are_refused(offset):
         SVS(shot_offset=offset)
 
 
+@pytest.mark.slow
 def test_the_law_of_gaussian_classes_is_found():
     """Items N(m, s²) of classes that lie apart: scale (1/s²) n / (n + 1) of the distance (M17)."""
     draw = np.random.default_rng(0)

@@ -56,8 +56,9 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     The gradient at a zero vector is zero, where dividing by `max(norm, eps)` would give 1/eps.
 
     Example:
-        >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
-        [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+        >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
     """
     found = unit(x)
     if found.numel() and is_readable(found) and math.isnan(found.detach()[..., 0].sum().item()):
@@ -257,8 +258,8 @@ def auxiliary_weight(
     `epoch_length=1` the weight falls at every task, and `gamma` counts tasks.
 
     Example:
-        >>> auxiliary_weight(torch.tensor([0, 99, 7400, 14900, 20000]), gamma=150.0).tolist()
-        [0.9933333396911621, 0.9933333396911621, 0.5, 0.0, 0.0]
+        >>> auxiliary_weight(torch.tensor([0, 99, 7400, 14900, 20000]), gamma=150.0)
+        tensor([0.9933, 0.9933, 0.5000, 0.0000, 0.0000])
     """
     epoch = index // epoch_length + 1
     return (1 - epoch / gamma).clamp_min(0)

@@ -55,14 +55,15 @@ def test_a_whole_step_learns(tmp_path):
 
 
 def test_the_plain_backbone_computes_what_ours_does():
-    ours = Conv4(image_size=16, bn_init="ones")
-    theirs = plain.plain_conv4(3)
+    torch.manual_seed(0)
+    ours = Conv4(image_size=16, bn_init="ones").double()
+    theirs = plain.plain_conv4(3).double()
     weights = [p.detach() for c, n in zip(ours.convs, ours.norms, strict=True)
                for p in (c.weight, c.bias, n.weight, n.bias)]  # fmt: skip
     for p, w in zip(theirs.parameters(), weights, strict=True):
         p.data.copy_(w)
-    x = torch.rand(5, 3, 16, 16)
-    torch.testing.assert_close(ours(x), theirs(x), atol=1e-5, rtol=1e-5)
+    x = torch.rand(5, 3, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x), atol=1e-10, rtol=0)
 
 
 def test_the_other_process_answers_with_seconds():

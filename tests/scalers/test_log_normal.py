@@ -147,8 +147,8 @@ def test_the_bound_of_low_rank_weighs_a_task_by_one():
 
 def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
     torch.manual_seed(0)
-    low, plain = LowRankDAVS(5, rank=2), DSVS(5, prior="hierarchical")
-    task = torch.randn(3, 5)
+    low, plain = LowRankDAVS(5, rank=2).double(), DSVS(5, prior="hierarchical").double()
+    task = torch.randn(3, 5, dtype=torch.float64)
     torch.testing.assert_close(low(task).mean, plain(task).mean, rtol=0.05, atol=0)
     assert not torch.equal(low(task).mean[0], low(task).mean[1])
     torch.testing.assert_close(low(1000 * task).mean, low(task).mean)  # of any length
