@@ -3,7 +3,7 @@
 import os
 
 # Models are tiny here: a second thread would only wait. Child processes inherit it.
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import jaxtyping
