@@ -54,7 +54,6 @@ class Row:
     nll: float
     ece: float
     alpha: float
-    seconds: float
 
     @property
     def pair(self) -> tuple[str, str, int]:
@@ -82,7 +81,7 @@ def made(dataset: str, method: str, seed: int, precision: str) -> Row:
         *_, last = read_metrics(run.path)
     return Row(
         dataset, method, seed, precision, 100 * figures["accuracy"], figures["nll"],
-        100 * figures["ece"], last["scale_mean"], last["seconds"],
+        100 * figures["ece"], last["scale_mean"],
     )  # fmt: skip
 
 
@@ -176,6 +175,7 @@ def main() -> None:
     """Run what is missing; or write the page."""
     parser = argparse.ArgumentParser(description="Training in bfloat16 against float32.")
     parser.add_argument("--page", action="store_true", help="write docs/precision.md and stop")
+    parser.add_argument("--dataset", choices=TASKS, help="one alone, to run both side by side")
     args = parser.parse_args()
     found = rows()
     if args.page:
@@ -187,7 +187,7 @@ def main() -> None:
     torch.set_num_threads(1)
     there = {(row.pair, row.precision) for row in found}
     for seed in range(SEEDS):
-        for dataset in TASKS:
+        for dataset in [args.dataset] if args.dataset else TASKS:
             for method in METHODS:
                 for precision in PRECISIONS:
                     if ((dataset, method, seed), precision) in there:
