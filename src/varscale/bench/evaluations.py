@@ -42,7 +42,7 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
         Ratio(
             "eval_over_embed",
             ratio_of(ours, embedding, repeats=repeats),
-            1.10,
+            1.15,
             False,
             "whole evaluation of 10,000 episodes over embedding the split once, 28x28",
         ),
