@@ -186,20 +186,20 @@ def main() -> None:
     keep_memory()
     torch.set_num_threads(1)
     there = {(row.pair, row.precision) for row in found}
-    for seed in range(SEEDS):
-        for dataset in [args.dataset] if args.dataset else TASKS:
-            for method in METHODS:
-                for precision in PRECISIONS:
-                    if ((dataset, method, seed), precision) in there:
-                        continue
-                    row = made(dataset, method, seed, precision)
-                    print(row, flush=True)
-                    new = not FILE.is_file()
-                    with FILE.open("a", newline="") as file:
-                        writer = csv.DictWriter(file, asdict(row), lineterminator="\n")
-                        if new:
-                            writer.writeheader()
-                        writer.writerow(asdict(row))
+    datasets = [args.dataset] if args.dataset else list(TASKS)
+    pairs = [(d, m, s) for s in range(SEEDS) for d in datasets for m in METHODS]
+    for pair in sorted(pairs, key=lambda pair: pair[1] == UNSTABLE):
+        for precision in PRECISIONS:
+            if (pair, precision) in there:
+                continue
+            row = made(*pair, precision)
+            print(row, flush=True)
+            new = not FILE.is_file()
+            with FILE.open("a", newline="") as file:
+                writer = csv.DictWriter(file, asdict(row), lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerow(asdict(row))
 
 
 if __name__ == "__main__":
