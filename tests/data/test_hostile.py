@@ -1,0 +1,92 @@
+"""Sources that somebody made to do harm: every one ends in a sentence, soon and in little memory."""
+
+import pickle
+import struct
+
+import forms
+import numpy as np
+import pytest
+
+from varscale.data.pickles import read_pickle
+from varscale.data.prepare import prepare
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "data"
+
+
+# --- pickles --------------------------------------------------------------------------------------
+
+DOUBLINGS = 22  # a walk of four million members: enough to be refused, and to end on careless code
+
+
+def laughs(kind):
+    """A container that holds another one twice, and so on: few bytes, endless members."""
+    value = {0: 1} if kind is dict else kind([1])
+    for _ in range(DOUBLINGS):
+        value = {0: value, 1: value} if kind is dict else kind([value, value])
+    return pickle.dumps({"image_data": value}, 2)
+
+
+def nested_key():
+    """A tuple of tuples of tuples as a key, whose hash walks all of it."""
+    content = b"\x80\x02}K\x01\x85q\x00"
+    for i in range(DOUBLINGS):
+        content += b"h" + bytes([i]) + b"\x86q" + bytes([i + 1])
+    return content + b"K\x02s."
+
+
+def repeated_bytes():
+    """Text of a kilobyte that becomes bytes a hundred times, by five bytes of the file each."""
+    text = b"X" + struct.pack("<I", 1000) + 1000 * b"a" + b"X\x06\x00\x00\x00latin1"
+    return b"\x80\x02c_codecs\nencode\nq\x00" + text + b"\x86q\x01R" + 100 * b"0h\x00h\x01R" + b"."
+
+
+def array_of(shape):
+    content = b"\x80\x02cnumpy.core.numeric\n_frombuffer\n(U\x01acnumpy\ndtype\nU\x02u1\x85R"
+    return content + shape + b"U\x01CtR."
+
+
+HOSTILE = {
+    "lists": (laughs(list), "at most 1,000,000 members, got more"),
+    "tuples": (laughs(tuple), "at most 1,000,000 members, got more"),
+    "dictionaries": (laughs(dict), "at most 1,000,000 members, got more"),
+    "key": (nested_key(), "names or numbers as keys, got a tuple"),
+    "deep": (b"\x80\x02" + 10_000 * b"]" + 9_999 * b"a" + b".", "at most 50 containers in each"),
+    "itself": (b"\x80\x02]q\x00(h\x00h\x00e.", "at most 50 containers in each other"),
+    "many": (b"\x80\x02" + 1_000_000 * b"]" + b".", "at most 1,000,000 instructions, got more"),
+    "repeated": (repeated_bytes(), "arrays as large as the file, got the same bytes repeated"),
+    "shape": (array_of(b"K\x01K\x01\x85\x86"), "shape is not a list of whole numbers"),
+    "set": (pickle.dumps({1, 2}, 4), "has the instruction EMPTY_SET"),
+    "no pickle": (b"\xff\xfe", "has the instruction 0xff"),
+    "claim": (b"\x80\x05\x96" + struct.pack("<Q", 2**30) + b".", "it ends too early"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_pickle_that_means_more_than_it_has_is_refused(name):
+    content, message = HOSTILE[name]
+    with pytest.raises(ValueError, match=f"here was not loaded: .*{message}.* Get it again"):
+        read_pickle(content, "here")
+
+
+def test_a_hostile_pickle_ends_prepare_in_a_sentence(tmp_path, root):
+    source = forms.cache_pickles(tmp_path / "s")
+    forms.write(source / "mini-imagenet-cache-val.pkl", laughs(list))
+    with pytest.raises(ValueError, match=r"cache-val.pkl in .* was not loaded: expected at most"):
+        prepare("miniimagenet", source, root=root)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4, 5])
+def test_honest_sharing_and_depth_are_read(protocol):
+    labels, name = list(range(1000)), "the same name"
+    content = {"a": labels, "b": [labels, labels], "c": 1000 * [name], "d": (1, (2, name))}
+    content["scalars"] = [np.float64(i) for i in range(100)]
+    for _ in range(45):
+        content = {"inside": content}
+    read = read_pickle(pickle.dumps(content, protocol), "here")
+    while "inside" in read:
+        read, content = read["inside"], content["inside"]
+    assert read.pop("d") == [1, [2, name]]
+    assert read == {key: content[key] for key in ("a", "b", "c", "scalars")}
