@@ -1,7 +1,13 @@
-"""Sources that somebody made to do harm: every one ends in a sentence, soon and in little memory."""
+"""Sources that somebody made to do harm: each ends in a sentence, soon and in little memory."""
 
+import bz2
+import gzip
+import io
+import lzma
 import pickle
 import struct
+import tarfile
+import zipfile
 
 import forms
 import numpy as np
@@ -18,7 +24,7 @@ def root(tmp_path):
 
 # --- pickles --------------------------------------------------------------------------------------
 
-DOUBLINGS = 22  # a walk of four million members: enough to be refused, and to end on careless code
+DOUBLINGS = 20  # a walk of two million members: enough to be refused, and to end on careless code
 
 
 def laughs(kind):
@@ -90,3 +96,95 @@ def test_honest_sharing_and_depth_are_read(protocol):
         read, content = read["inside"], content["inside"]
     assert read.pop("d") == [1, [2, name]]
     assert read == {key: content[key] for key in ("a", "b", "c", "scalars")}
+
+
+# --- archives -------------------------------------------------------------------------------------
+
+MUCH = 2**29
+
+
+def claiming_tar(path, name="a/0.png"):
+    """A tar of one header, which says that half a gigabyte follows."""
+    info = tarfile.TarInfo(name)
+    info.size = MUCH
+    path.write_bytes(info.tobuf() + bytes(1024))
+
+
+def claiming_zip(path, name="a/0.png"):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(1000))
+        archive.filelist[0].file_size = MUCH
+
+
+def sparse_folder(path):
+    forms.write(path / "b" / "0.png", forms.encoded(forms.picture(1)))
+    forms.write(path / "a" / "0.png", b"")
+    with (path / "a" / "0.png").open("r+b") as file:
+        file.truncate(MUCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("x.tar", claiming_tar), ("x.tar.gz", claiming_tar), ("x.zip", claiming_zip)],
+)
+def test_a_picture_of_half_a_gigabyte_is_not_unpacked(name, make, tmp_path, root):
+    make(tmp_path / name)
+    with pytest.raises(ValueError, match=r"at most 268,435,456 bytes .* got 536,870,912 in 'a/0."):
+        prepare("mine", tmp_path / name, root=root)
+
+
+def test_a_picture_of_half_a_gigabyte_is_not_read(tmp_path, root):
+    sparse_folder(tmp_path / "s")
+    with pytest.raises(ValueError, match=r"at most 268,435,456 bytes .* got 536,870,912 in 'a/0."):
+        prepare("mine", tmp_path / "s", root=root)
+
+
+def tar_of(path, contents):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in contents.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_a_tar_of_many_large_files_is_refused_before_it_fills_the_memory(
+    tmp_path, root, monkeypatch
+):
+    monkeypatch.setattr("varscale.data.tree.MAX_TAR", 100_000, raising=False)
+    picture = forms.encoded(forms.picture(1))
+    large = tar_of(tmp_path / "x.tgz", {f"{c}/{i}.png": picture for c in "ab" for i in range(99)})
+    with pytest.raises(ValueError, match="unpacks to more than 100,000 bytes.* unpack it"):
+        prepare("mine", large, root=root)
+    small = tar_of(tmp_path / "y.tgz", {f"{c}/{i}.png": picture for c in "ab" for i in range(9)})
+    assert prepare("mine", small, root=root).class_counts == [9, 9]
+
+
+def test_a_tar_that_does_not_fit_in_memory_is_said_in_words(tmp_path, root, monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(tarfile.ExFileObject, "read", full)
+    with pytest.raises(ValueError, match="kept in memory, which is too small .* Unpack it"):
+        prepare("mine", tar_of(tmp_path / "x.tgz", {"a/0.png": b"x"}), root=root)
+
+
+@pytest.mark.parametrize("form", [gzip, bz2, lzma], ids=lambda form: form.__name__)
+def test_a_damaged_tar_is_said_in_words(form, tmp_path, root):
+    noise = np.random.default_rng(0).bytes(1_000_000)
+    content = bytearray(gzip.decompress(tar_of(tmp_path / "x", {"a/0.png": noise}).read_bytes()))
+    content = bytearray(form.compress(bytes(content)))
+    content[500_000:500_100] = 100 * b"\xff"
+    forms.write(tmp_path / "x.tar.gz", bytes(content))
+    with pytest.raises(ValueError, match="no readable tar archive"):
+        prepare("mine", tmp_path / "x.tar.gz", root=root)
+
+
+def test_an_array_that_claims_more_than_there_is_memory_is_said_in_words(tmp_path, root):
+    header = io.BytesIO()
+    claim = {"descr": "|u1", "fortran_order": False, "shape": (2**46, 28, 28)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    with zipfile.ZipFile(tmp_path / "o.npz", "w") as archive:
+        archive.writestr("images.npy", header.getvalue())
+    with pytest.raises(ValueError, match=r"images.npy in .* cannot be read"):
+        prepare("omniglot", tmp_path / "o.npz", root=root)

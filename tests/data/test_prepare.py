@@ -500,8 +500,8 @@ def test_decompression_bombs_are_refused(side, tmp_path, root):
 
 
 def test_archives_that_unpack_to_too_much_are_refused(tmp_path, root, monkeypatch):
-    monkeypatch.setattr("varscale.data.tree.MAX_MEMBER", 100)
-    with pytest.raises(ValueError, match="would unpack to"):
+    monkeypatch.setattr("varscale.data.tree.MAX_FILE", 100)
+    with pytest.raises(ValueError, match="at most 100 bytes in a file, got"):
         prepare("miniimagenet", forms.csv_zip(tmp_path / "s"), root=root)
 
 

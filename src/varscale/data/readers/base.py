@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from varscale.data.images import SUFFIXES, Record
+from varscale.data.images import Record
 from varscale.data.split import SPLITS, seeded_split
-from varscale.data.tree import Tree, open_tree, parents
+from varscale.data.tree import PICTURES, Tree, open_tree, parents
 from varscale.registry import Registry
 
 READERS: "Registry[Reader]" = Registry("format")
@@ -69,7 +69,7 @@ class Reader(ABC):
 
 def image_paths(tree: Tree) -> list[str]:
     """Paths that look like images."""
-    return [path for path in tree.files if path.lower().endswith(SUFFIXES)]
+    return [path for path in tree.files if path.lower().endswith(PICTURES)]
 
 
 def file_record(tree: Tree, path: str, class_name: str, split: str, where: str = "") -> Record:
@@ -136,7 +136,7 @@ def check_classes(records: Sequence[Record], source: str) -> None:
     if not records:
         raise ValueError(
             f"Expected images in {source}, got none that this format knows. "
-            f"Image files end in {', '.join(SUFFIXES)}; docs/data.md shows the forms."
+            f"Image files end in {', '.join(PICTURES)}; docs/data.md shows the forms."
         )
     home: dict[str, str] = {}
     for record in records:
