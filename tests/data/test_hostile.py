@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import pickle
 import struct
 import tarfile
@@ -15,6 +16,8 @@ import pytest
 
 from varscale.data.pickles import read_pickle
 from varscale.data.prepare import prepare
+from varscale.data.readers import Options
+from varscale.data.store import prepared
 
 
 @pytest.fixture
@@ -188,3 +191,106 @@ def test_an_array_that_claims_more_than_there_is_memory_is_said_in_words(tmp_pat
         archive.writestr("images.npy", header.getvalue())
     with pytest.raises(ValueError, match=r"images.npy in .* cannot be read"):
         prepare("omniglot", tmp_path / "o.npz", root=root)
+
+
+# --- names and classes ----------------------------------------------------------------------------
+
+LATIN = b"caf\xe9"
+PICTURE = forms.encoded(forms.picture(1))
+
+
+def latin_folder(path):
+    for name in (b"a", LATIN):
+        forms.write(path / os.fsdecode(name) / "0.png", PICTURE)
+    return path
+
+
+def latin_tar(path):
+    names = [os.fsdecode(name) for name in (b"a", LATIN)]
+    return tar_of(path.with_suffix(".tgz"), {f"{name}/0.png": PICTURE for name in names})
+
+
+def latin_zip(path):
+    """A zip that says its names are UTF-8."""
+    path = path.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("é€é/0.png", PICTURE)  # as long as what replaces it
+    name, other = "é€é".encode(), b"cafe\xe9\xe9\xe9"
+    path.write_bytes(path.read_bytes().replace(name, other))
+    return path
+
+
+def latin_csv(path):
+    forms.csv_flat(path)
+    (path / "val.csv").write_bytes((path / "val.csv").read_bytes().replace(b"n04", LATIN))
+    return path
+
+
+def latin_labels(path):
+    path = path.with_suffix(".npz")
+    np.savez(path, X=np.eye(4), y=np.array([b"a", b"a", LATIN, LATIN]))
+    return path
+
+
+def latin_names(path):
+    path = path.with_suffix(".npz")
+    np.savez(path, X=np.eye(2), y=[0, 1], class_names=np.array([LATIN, b"b"]))
+    return path
+
+
+def no_characters(path):
+    path = path.with_suffix(".npz")
+    np.savez(path, X=np.eye(2), y=np.array([1, 0x7FFFFFFF], np.uint32).view("U1"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (latin_folder, r"name of every image of .* in UTF-8, got 'caf\\udce9/0.png'. Rename it"),
+        (latin_tar, r"name of every image of .*x.tgz in UTF-8, got 'caf\\udce9/0.png'. Rename it"),
+        (latin_zip, r"the names in .*x.zip in UTF-8, got b'cafe.xe9.xe9.xe9/0.png'. Pack it again"),
+        (latin_csv, r"Expected val.csv in .* in UTF-8, got the byte 0xe9 at .* as UTF-8"),
+        (latin_labels, r"every entry in the labels of .* in UTF-8, got 'caf\\udce9'. Rename it"),
+        (latin_names, r"every entry in the class_names of .* in UTF-8, got 'caf\\udce9'"),
+        (no_characters, r"Expected labels of .* as text, got "),
+    ],
+)
+def test_names_that_are_not_utf_8_are_named(make, message, tmp_path, root):
+    with pytest.raises(ValueError, match=message):
+        prepare("mine", make(tmp_path / "x"), root=root)
+
+
+def test_class_names_of_pickles_are_checked_too(tmp_path, root):
+    source = forms.cache_pickles(tmp_path / "s")
+    content = {"image_data": np.zeros((2, 8, 8, 3), np.uint8), "class_dict": {"\udce9": [0, 1]}}
+    forms.write(source / "mini-imagenet-cache-val.pkl", pickle.dumps(content))
+    with pytest.raises(ValueError, match=r"name of every class of .* in UTF-8, got '\\udce9'"):
+        prepare("miniimagenet", source, root=root)
+
+
+def test_class_names_of_cifar_are_checked_too(tmp_path, root):
+    source = forms.cifar(tmp_path / "s")
+    with tarfile.open(source) as archive:
+        content = {m.name: archive.extractfile(m).read() for m in archive}
+    name = "cifar-100-python/meta"
+    meta = pickle.loads(content[name])
+    meta[b"fine_label_names"][3] = LATIN
+    tar_of(source, {**content, name: pickle.dumps(meta, 2)})
+    with pytest.raises(ValueError, match=r"name of every class of .* in UTF-8, got 'caf\\udce9'"):
+        prepare("cifar-fs", source, root=root)
+
+
+@pytest.mark.parametrize("kind", ["folder", "embeddings", "bad images"])
+def test_one_class_is_too_few(kind, tmp_path, root):
+    source, options = tmp_path / "s", Options(skip_bad=kind == "bad images")
+    if kind == "embeddings":
+        source, options = tmp_path / "s.npz", Options()
+        np.savez(source, X=np.eye(3), y=["a", "a", "a"])
+    else:
+        forms.write(source / "a" / "0.png", PICTURE)
+    if kind == "bad images":
+        forms.write(source / "b" / "0.png", b"nothing")
+    with pytest.raises(ValueError, match=r"at least two classes in .* got 'a' alone. Add classes"):
+        prepare("mine", source, options, root=root)
+    assert prepared(root) == []

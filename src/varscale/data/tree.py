@@ -63,7 +63,11 @@ class Zip(Tree):
         self.name = str(path)
         try:
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Expected the names in {path} in UTF-8, got {error.object!r}. Pack it again."
+            ) from error
+        except zipfile.BadZipFile as error:
             raise ValueError(f"{path} is no readable zip: {error}. Copy it again.") from error
         for info in self._zip.infolist():
             _check_member(self.name, info.filename, info.file_size)
