@@ -98,7 +98,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2 and self.scale is None:
             raise ValueError(
-                "Expected at least 2 classes to learn a scale, got one class. Add some, or pass scale."
+                "Expected at least 2 classes for a scale, got one class. Add some, or pass scale."
             )
         self.scale_ = self._scale(torch.from_numpy(items), numbers.astype(np.int64))
         self.counts_ = np.bincount(numbers)

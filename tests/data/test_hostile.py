@@ -183,6 +183,19 @@ def test_a_damaged_tar_is_said_in_words(form, tmp_path, root):
         prepare("mine", tmp_path / "x.tar.gz", root=root)
 
 
+def test_a_tar_with_damaged_headers_is_said_in_words(tmp_path, root):
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a/0.png")
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        info.size = 3
+        archive.addfile(info, io.BytesIO(b"abc"))
+    with pytest.raises(ValueError, match="no readable tar archive: a damaged header.* Copy it"):
+        prepare("mine", tmp_path / "x.tar", root=root)
+    forms.write(tmp_path / "empty.tar", b"")
+    with pytest.raises(ValueError, match=r"^[^\n]*no readable tar archive[^\n]*Copy it again\.$"):
+        prepare("mine", tmp_path / "empty.tar", root=root)
+
+
 def test_an_array_that_claims_more_than_there_is_memory_is_said_in_words(tmp_path, root):
     header = io.BytesIO()
     claim = {"descr": "|u1", "fortran_order": False, "shape": (2**46, 28, 28)}

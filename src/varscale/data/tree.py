@@ -98,7 +98,8 @@ class Tar(Tree):
                 "folder."
             ) from error
         except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(f"{path} is no readable tar archive: {error}.") from error
+            why = str(error).partition("\n")[0].rstrip(":.")  # of a line for each compression
+            raise ValueError(f"{path} is no readable tar archive: {why}. Copy it again.") from error
         self.files = sorted(self._content)
 
     def read(self, path: str) -> bytes:
@@ -154,7 +155,7 @@ def walk(folder: Path) -> Iterator[Path]:
 def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
     """All files of a tar; what is too large is refused before it is read."""
     content, total = {}, 0
-    for member in archive:
+    while (member := _next(archive)) is not None:
         _check_member(name, member.name, member.size)
         total += tarfile.BLOCKSIZE + member.size  # headers take memory too
         if total > MAX_TAR:
@@ -168,6 +169,13 @@ def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
     assert archive.fileobj is not None
     archive.fileobj.read(2**20)  # padding, and after it the checksum of what is compressed
     return content
+
+
+def _next(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
+    try:
+        return archive.next()
+    except ValueError as error:  # numbers in a header that are none
+        raise tarfile.ReadError(f"a damaged header, {error}") from error
 
 
 def _check_distinct(files: list[str], name: str) -> None:
