@@ -6,9 +6,13 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_FILE = 2**31
 """Bytes of one file that is read into memory; the largest pickle of miniImageNet has 1.2e9."""
@@ -90,7 +94,7 @@ class Tar(Tree):
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         try:
-            with tarfile.open(path) as archive:
+            with _header(partial(tarfile.open, path)) as archive:
                 self._content = _contents(archive, self.name)
         except MemoryError as error:
             raise ValueError(
@@ -155,7 +159,7 @@ def walk(folder: Path) -> Iterator[Path]:
 def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
     """All files of a tar; what is too large is refused before it is read."""
     content, total = {}, 0
-    while (member := _next(archive)) is not None:
+    while (member := _header(archive.next)) is not None:
         _check_member(name, member.name, member.size)
         total += tarfile.BLOCKSIZE + member.size  # headers take memory too
         if total > MAX_TAR:
@@ -171,9 +175,10 @@ def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
     return content
 
 
-def _next(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
+def _header(read: Callable[[], T]) -> T:
+    """What is read of a tar's headers; tarfile lets some errors in them through."""
     try:
-        return archive.next()
+        return read()
     except ValueError as error:  # numbers in a header that are none
         raise tarfile.ReadError(f"a damaged header, {error}") from error
 
