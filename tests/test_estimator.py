@@ -511,9 +511,8 @@ def test_wrong_data_are_refused(base):
         FewShotClassifier(scale=base.scale_).fit(x[:, :4], y)
     with pytest.raises(ValueError, match="NaN"):
         FewShotClassifier().fit(np.where(x > 3, np.nan, x), y)
-    for unit in (1e37, 1e-20):
-        with pytest.raises(ValueError, match="embeddings of ordinary size"):
-            FewShotClassifier().fit(unit * x, y)
+    with pytest.raises(ValueError, match=r"no number above 1e\+300"):
+        FewShotClassifier().fit(1e305 * x.astype(np.float64), y)
     clf = FewShotClassifier(scale=base.scale_).fit(x, y)
     with pytest.raises(ValueError, match="Expected classes like 0, got 'three'"):
         clf.partial_fit(x[:1], ["three"])

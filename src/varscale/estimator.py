@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from varscale.classifier_file import Stored
-from varscale.learned_scale import GUESS, LearnedScale, given_scale
+from varscale.learned_scale import GUESS, LARGEST, LearnedScale, given_scale
 from varscale.scale_learner import ScaleLearner, ScalerName
 from varscale.shots import tempered
 
@@ -24,7 +24,6 @@ UNKNOWN = "unknown"
 """What `predict` answers when it rejects a query."""
 
 DTYPES = [np.float64, np.float32, np.float16]
-
 CHUNK = 1 << 24
 """Similarities that are held at once."""
 
@@ -99,8 +98,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2 and self.scale is None:
             raise ValueError(
-                "Expected examples of at least 2 classes to learn a scale from, got one class. Add "
-                "classes, or pass a scale learned elsewhere."
+                "Expected at least 2 classes for a scale, got one class. Add some, or pass scale."
             )
         self.scale_ = self._scale(torch.from_numpy(items), numbers.astype(np.int64))
         self.counts_ = np.bincount(numbers)
@@ -211,6 +209,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(stored.features, dtype=object)
         return self
 
+    @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
     def _checked(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         items, labels = validate_data(self, X, y, reset=reset, dtype=DTYPES)
         with warnings.catch_warnings():
@@ -218,6 +217,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_classification_targets(labels)
         return _wide(items), labels
 
+    @np.errstate(invalid="ignore")
     def _queries(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "centres_")
         return _wide(validate_data(self, X, reset=False, dtype=DTYPES))
@@ -227,8 +227,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.scale, LearnedScale):
             if self.scale.dim != dim:
                 raise ValueError(
-                    f"Expected embeddings of {self.scale.dim} numbers, like those that the scale "
-                    f"was learned on, got {dim}."
+                    f"Expected embeddings of {self.scale.dim} numbers, as the scale has, got {dim}."
                 )
             return self.scale
         if self.scale is not None:
@@ -238,7 +237,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{type(self.scale).__name__}. Of a file: FewShotClassifier.load(FILE).scale_."
                 )
             return given_scale(self.scale, dim)
-        learner = ScaleLearner(
+        learned = ScaleLearner(
             scaler=self.scaler,
             center=self.center,
             shrinkage=self.shrinkage,
@@ -246,8 +245,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             init_scale=self.init_scale,
             steps=self.steps,
             seed=_seed(self.random_state),
-        )
-        learned = learner(x, labels)
+        )(x, labels)
         if learned is None:
             warnings.warn(
                 "No two classes have two examples, so no scale can be learned: probabilities are "
@@ -261,7 +259,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _similarities(self, items: np.ndarray) -> Iterator[tuple[int, Tensor]]:
         """Similarities to all classes, some queries at a time."""
         x = torch.from_numpy(items)
-        centres = torch.from_numpy(self.centres_).to(x)
+        centres = torch.from_numpy(self.centres_)
         size = max(1, CHUNK // (len(self.classes_) + x.shape[1]))
         with torch.inference_mode():
             for start in range(0, len(x), size):
@@ -288,7 +286,9 @@ def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _wide(items: np.ndarray) -> np.ndarray:
-    """Half precision as single, in memory that torch can take."""
+    """Half precision as single, in memory that torch can take, with room for sums."""
+    if float(np.abs(items).max()) > LARGEST:
+        raise ValueError(f"Expected no number above {LARGEST:g} in embeddings. Divide them all.")
     dtype = np.float32 if items.dtype == np.float16 else items.dtype
     return np.require(items, dtype, ["C", "W"])
 

@@ -18,6 +18,11 @@ from varscale.whitening import Whitening, origin_factor
 GUESS = 20.0
 """The scale when nothing can be learned: what sentence embeddings ask for, more or less."""
 
+ORDINARY = 1e10
+"""Embeddings whose largest number is above it, or below one over it, are scaled first."""
+LARGEST = 1e300
+"""Embeddings with larger numbers are refused: their sum may be infinite."""
+
 NUMBERS = ("mean", "std", "shot_offset", "n_classes", "centred")
 
 
@@ -37,8 +42,19 @@ class Metric:
         self, query: Float[Tensor, "*#task query dim"], centres: Float[Tensor, "*#task way dim"]
     ) -> Float[Tensor, "*task query way"]:
         """Similarity of embeddings and class means, before any scale."""
-        query, centres = normalize(self.whitening(query)), normalize(self.whitening(centres))
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        query, centres = self._directions(query, dtype), self._directions(centres, dtype)
         return dot_logits(query, centres, self.weight.to(query))
+
+    def _directions(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Mapped embeddings of unit length, whatever the size of a row."""
+        z, mean = self.whitening(x.to(dtype)), self.whitening.mean.double()
+        largest = x.abs().amax(-1, keepdim=True).double().clamp_min(mean.abs().max())
+        unit = unit_of(largest)
+        if (unit != 1).any():
+            scaled = Whitening(torch.zeros_like(mean), self.whitening.matrix)
+            z = z.where(unit == 1, scaled(x.double() / unit - mean / unit).to(dtype))
+        return normalize(z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +179,12 @@ class LearnedScale:
             f"LearnedScale({self.mean:.3g} ± {self.std:.2g}, "
             f"times n / (n + {self.shot_offset:.2g}) at n shots, {learned})"
         )
+
+
+def unit_of(largest: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """The power of two to divide numbers of unusual size by, which is exact; 1 for the others."""
+    unusual = (largest > ORDINARY) | ((largest > 0) & (largest < 1 / ORDINARY))
+    return torch.where(unusual, largest / (2 * torch.frexp(largest).mantissa), 1.0)
 
 
 def given_scale(value: float, dim: int, *, shot_offset: float = 0.0) -> LearnedScale:

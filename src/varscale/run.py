@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -55,25 +54,37 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, config: TrainConfig, dataset: Dataset) -> "Run":
-        """Make the directory of a resolved config; it appears whole or not at all."""
-        import yaml
+        """Make the directory of a resolved config; it appears whole or not at all.
 
-        if path.exists():
-            raise ValueError(
-                f"{path} exists. If it is a run, go on with it by varscale resume {path}; or "
-                "choose another directory by --out."
-            )
+        A lock lets one process at a time make it. What a killed one left is cleared away.
+        """
+        import yaml
+        from filelock import FileLock
+
+        def check() -> None:
+            if path.exists():
+                lock.unlink(missing_ok=True)  # of one that was killed when all was done
+                raise ValueError(
+                    f"{path} exists. If it is a run, go on with it by varscale resume {path}; or "
+                    "choose another directory by --out."
+                )
+
+        lock, stage = (path.parent / f".{path.name}.{end}" for end in ("lock", "new"))
+        check()
         path.parent.mkdir(parents=True, exist_ok=True)
         provenance = _provenance(config, dataset)
-        stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        try:
-            stage.chmod(0o777 & ~_umask())
-            text = yaml.safe_dump(asdict(config), sort_keys=False)
-            write_whole(stage / CONFIG, text.encode())
-            write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
-            stage.rename(path)
-        finally:
+        with FileLock(lock):
+            check()
             shutil.rmtree(stage, ignore_errors=True)
+            try:
+                stage.mkdir()
+                text = yaml.safe_dump(asdict(config), sort_keys=False)
+                write_whole(stage / CONFIG, text.encode())
+                write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
+                stage.rename(path)
+            finally:
+                shutil.rmtree(stage, ignore_errors=True)
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the run, and gives up
         return cls(path, config, provenance)
 
     @classmethod
@@ -197,9 +208,3 @@ def _episodes_hash(sampler: EpisodeSampler) -> str:
     rows = sampler.batch(0, 100)
     content = torch.cat([rows.support, rows.query], dim=1)
     return hashlib.sha256(content.numpy().tobytes()).hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

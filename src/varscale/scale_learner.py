@@ -23,7 +23,7 @@ from varscale.frozen import MixedTasks, learn
 from varscale.functional import log_softmax, query_nll
 from varscale.held_out import class_nll, simplest_good
 from varscale.labels import numbered
-from varscale.learned_scale import GUESS, LearnedScale, Metric
+from varscale.learned_scale import GUESS, LearnedScale, Metric, unit_of
 from varscale.random import uniform
 from varscale.registry import unknown
 from varscale.scalers import SVS
@@ -31,8 +31,6 @@ from varscale.seen import Seen, joined, tasks_seen
 from varscale.shots import shot_factor
 from varscale.whitening import Whitening, origin_factor
 
-LARGEST = 1e10
-"""Embeddings with larger numbers, or with none above one over it, are taken for a mistake."""
 FOLDS, DEALS = 5, 4
 """Folds that the base classes are dealt into, and how often: which classes meet is chance."""
 FOLD_CLASSES = 5
@@ -117,12 +115,9 @@ class ScaleLearner:
             x: Embeddings.
             labels: Their classes, as numbers from 0.
         """
-        largest = float(x.abs().max())
-        if largest > LARGEST or 0 < largest < 1 / LARGEST:
-            raise ValueError(
-                f"Expected embeddings of ordinary size, got {largest:.3g} as the largest number. "
-                "Divide them all by it."
-            )
+        unit = unit_of(x.abs().max().double())
+        if unit != 1:  # the scale of the cosine does not depend on the size
+            x = (x.double() / unit).to(x.dtype)
         sizes = np.bincount(labels)
         kept = sizes[labels] > 1
         if (sizes > 1).sum() < 2:
@@ -141,6 +136,9 @@ class ScaleLearner:
             own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in looks[best]]
             conformity = class_quantiles(own)
         metric = self._metric(recipes[best], x, labels)
+        if unit != 1:
+            whitening = Whitening(metric.whitening.mean.double() * unit, metric.whitening.matrix)
+            metric = Metric(whitening, metric.weight)
         scale = learned[best]
         return LearnedScale(metric, *scale, conformity, n_classes, self.center)
 

@@ -495,13 +495,14 @@ def bomb(side):
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_decompression_bombs_are_refused(side, tmp_path, root):
     forms.write(tmp_path / "bomb" / "class" / "a.png", bomb(side))
+    forms.write(tmp_path / "bomb" / "z" / "0.png", forms.encoded(forms.picture(1)))
     with pytest.raises(ValueError, match=r"a.png in .* cannot be read: .*pixels"):
         prepare("mine", tmp_path / "bomb", root=root)
 
 
 def test_archives_that_unpack_to_too_much_are_refused(tmp_path, root, monkeypatch):
-    monkeypatch.setattr("varscale.data.tree.MAX_MEMBER", 100)
-    with pytest.raises(ValueError, match="would unpack to"):
+    monkeypatch.setattr("varscale.data.tree.MAX_FILE", 100)
+    with pytest.raises(ValueError, match="at most 100 bytes in a file, got"):
         prepare("miniimagenet", forms.csv_zip(tmp_path / "s"), root=root)
 
 
@@ -644,12 +645,14 @@ def test_a_split_by_seed_depends_on_names_alone():
 )
 def test_values_without_a_known_range_are_refused(image, message, tmp_path, root):
     forms.write(tmp_path / "s" / "a" / "0.tif", forms.encoded(image, "TIFF"))
+    forms.write(tmp_path / "s" / "z" / "0.png", forms.encoded(forms.picture(1)))
     with pytest.raises(ValueError, match=message):
         prepare("mine", tmp_path / "s", root=root)
 
 
 def test_a_name_does_not_make_an_image(tmp_path, root):
     forms.write(tmp_path / "s" / "a" / "0.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n")
+    forms.write(tmp_path / "s" / "z" / "0.png", forms.encoded(forms.picture(1)))
     with pytest.raises(ValueError, match="0.jpg in .* it is none of JPEG"):
         prepare("mine", tmp_path / "s", root=root)
 

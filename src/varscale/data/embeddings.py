@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from varscale.data.split import SPLITS, seeded_split
+from varscale.data.split import SPLITS, check_names, seeded_split
 
 OPTIONS = ("split", "seed")
 """Which of the reader's options mean something to embeddings."""
@@ -143,7 +143,13 @@ def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.
 def _strings(values: Any, what: str, source: Path) -> list[str]:
     if np.ndim(values) != 1:
         raise ValueError(f"Expected {what} as a list in {source}, got shape {np.shape(values)}.")
-    return [v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()]
+    try:
+        found = values.tolist()
+    except (ValueError, SystemError) as error:  # numbers that are no characters
+        raise ValueError(f"Expected {what} of {source} as text, got {error}.") from error
+    names = [v.decode(errors="surrogateescape") if isinstance(v, bytes) else str(v) for v in found]
+    check_names(names, f"entry in the {what}", source)
+    return names
 
 
 def _arrays(source: Path, *, labelled: bool = True) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What Pillow may take a file for, whatever its name says."""
 MAX_PIXELS = 60_000_000
@@ -55,7 +54,8 @@ def decode(
         image = ImageOps.exif_transpose(image)
         image = _plain(image, "L" if grey else "RGB")
     except Exception as error:  # decoders raise what they like on broken files
-        raise ValueError(f"{record.where} cannot be read: {error}.") from error
+        why = str(error) or repr(error)  # MemoryError has no words
+        raise ValueError(f"{record.where} cannot be read: {why}.") from error
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     image = image.crop((left, top, left + side, top + side))

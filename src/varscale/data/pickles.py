@@ -2,17 +2,26 @@
 
 No class or function that a pickle names is ever called. The few that arrays need are replaced by
 stand-ins below, which take plain bytes of plain numbers and check what they are given.
+
+A few hundred bytes can mean 2^40 objects: a list that holds another one twice, forty times over.
+So nothing here walks a shared object twice, and instructions, depth and bytes are bounded.
 """
 
 import io
 import math
 import pickle
+import pickletools
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+
+MAX_STEPS = 1_000_000
+"""Instructions of one pickle, and members of it; CIFAR-100, with the longest lists, has 200,000."""
+MAX_DEPTH = 50
+"""Containers in containers. The files in circulation have three."""
 
 
 class _Dtype:
@@ -20,7 +29,7 @@ class _Dtype:
 
     def __init__(self, kind: Any, *_: Any) -> None:
         if not isinstance(kind, str) or not re.fullmatch(r"[<>|=]?[biufSU]\d{1,6}", kind):
-            raise ValueError(f"an array of {kind!r}")
+            raise ValueError(f"an array of {_short(kind)}")
         self.dtype = np.dtype(kind)
 
     def __setstate__(self, state: Any) -> None:
@@ -43,6 +52,8 @@ class _Array:
             raw = raw.encode("latin1")
         if not isinstance(raw, bytes | bytearray) or not isinstance(dtype, _Dtype):
             raise ValueError("an array without plain content")
+        if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+            raise ValueError("an array whose shape is not a list of whole numbers")
         if math.prod(shape) * dtype.dtype.itemsize != len(raw):
             raise ValueError("an array whose shape does not fit its content")
         self.array = np.frombuffer(raw, dtype.dtype).reshape(shape, order=order)
@@ -50,7 +61,7 @@ class _Array:
 
 
 def _scalar(dtype: Any, raw: Any) -> Any:
-    value = _Array().fill(raw, dtype, (1,), "C").array
+    value = _Array().fill(raw, dtype, [1], "C").array
     assert value is not None
     return value[0]
 
@@ -61,7 +72,7 @@ def _frombuffer(raw: Any, dtype: Any, shape: Any, order: Any) -> _Array:
 
 def _encode(text: Any, codec: Any) -> bytes:
     if not isinstance(text, str) or codec != "latin1":
-        raise ValueError(f"text in the codec {codec!r}")
+        raise ValueError(f"text in the codec {_short(codec)}")
     return text.encode("latin1")
 
 
@@ -85,14 +96,98 @@ for _core in ("numpy.core", "numpy._core"):
     _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _frombuffer
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _Tuple(list[Any]):
+    """Stands in for a tuple, as no key: hashing nested tuples takes for ever, or a crash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        raise ValueError("expected names or numbers as keys, got a tuple")
+
+
+class _ArraysOnly(pickle._Unpickler):
+    """The unpickler in Python, because its instructions can be replaced."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]]
+
+    def __init__(self, content: bytes, encoding: str) -> None:
+        super().__init__(io.BytesIO(content), encoding=encoding)
+        self.steps = 0
+        self.bytes_left = 2 * len(content)  # text becomes bytes, and bytes become an array
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
             raise ValueError(
-                f"asks for {module}.{name}, where a dataset has arrays and plain containers only; "
-                "do not trust its source"
+                f"asks for {_short(module, plain=True)}.{_short(name, plain=True)}, where a "
+                "dataset has arrays and plain containers only"
             )
         return _STAND_INS[module, name]
+
+    def spend(self, made: Any) -> None:
+        """Count what a stand-in has made: no more than the file has bytes for."""
+        made = made.array if isinstance(made, _Array) else made
+        size = made.nbytes if isinstance(made, np.ndarray | np.generic) else 0
+        self.bytes_left -= len(made) if isinstance(made, bytes | OrderedDict) else size
+        if self.bytes_left < 0:
+            raise ValueError("expected arrays as large as the file, got the same bytes repeated")
+
+
+def _tuple(self: Any) -> None:
+    items = self.pop_mark()
+    self.append(_Tuple(items))
+
+
+def _last(n: int) -> Callable[[Any], None]:
+    def make(self: Any) -> None:
+        items = [self.stack.pop() for _ in range(n)]
+        self.append(_Tuple(reversed(items)))
+
+    return make
+
+
+def _bytearray(self: Any) -> None:
+    """What is there, where pickle's own takes memory for as much as the file says."""
+    size = int.from_bytes(self.read(8), "little")
+    self.append(self.read(size))
+
+
+def _spending(step: Callable[[Any], None]) -> Callable[[Any], None]:
+    def spending(self: Any) -> None:
+        step(self)
+        self.spend(self.stack[-1])
+
+    return spending
+
+
+def _counted(name: str, step: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    def counted(self: Any) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise ValueError(f"expected at most {MAX_STEPS:,} instructions, got more")
+        if step is None:
+            raise ValueError(f"has the instruction {name}, which arrays and lists do not need")
+        step(self)
+
+    return counted
+
+
+_OTHERS = (
+    "EMPTY_SET", "ADDITEMS", "FROZENSET", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2",
+    "EXT4", "PERSID", "BINPERSID", "NEXT_BUFFER", "READONLY_BUFFER",
+)  # fmt: skip
+"""Instructions that arrays, lists and dictionaries do not need."""
+_own = pickle._Unpickler.dispatch
+_STEPS: dict[str, Callable[[Any], None]] = {
+    **{o.name: _own[ord(o.code)] for o in pickletools.opcodes if o.name not in _OTHERS},
+    "TUPLE": _tuple,
+    "EMPTY_TUPLE": _last(0),
+    **{f"TUPLE{n}": _last(n) for n in (1, 2, 3)},
+    "BYTEARRAY8": _bytearray,
+    "REDUCE": _spending(_own[pickle.REDUCE[0]]),
+    "BUILD": _spending(_own[pickle.BUILD[0]]),
+}
+_ArraysOnly.dispatch = {
+    **{code: _counted(f"{code:#x}", None) for code in range(256)},
+    **{ord(o.code): _counted(o.name, _STEPS.get(o.name)) for o in pickletools.opcodes},
+}
 
 
 def read_pickle(content: bytes, where: str, encoding: str = "latin1") -> Any:
@@ -104,19 +199,39 @@ def read_pickle(content: bytes, where: str, encoding: str = "latin1") -> Any:
         encoding: Of Python 2 strings: `latin1` makes them text, `bytes` leaves them bytes.
     """
     try:
-        return _real(_ArraysOnly(io.BytesIO(content), encoding=encoding).load())
+        return _real(_ArraysOnly(content, encoding).load(), MAX_DEPTH, {})[0]
     except Exception as error:  # whatever a broken or hostile file can provoke
-        raise ValueError(f"{where} was not loaded: {error}.") from error
+        why = "it ends too early" if isinstance(error, EOFError) else str(error) or repr(error)
+        raise ValueError(
+            f"{where} was not loaded: {why}. Get it again, from a source you trust."
+        ) from error
 
 
-def _real(value: Any) -> Any:
-    """The value with stand-ins replaced by their arrays."""
+def _real(value: Any, depth: int, known: dict[int, tuple[Any, int]]) -> tuple[Any, int]:
+    """The value with stand-ins replaced by their arrays, and how many members a walk would meet."""
     if isinstance(value, _Array):
         if value.array is None:
             raise ValueError("an array without content")
-        return value.array
-    if isinstance(value, dict):
-        return {key: _real(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_real(entry) for entry in value)
-    return value
+        return value.array, 1
+    if not isinstance(value, dict | list):
+        return value, 1
+    if not depth:
+        raise ValueError(f"expected at most {MAX_DEPTH} containers in each other, got more")
+    if id(value) not in known:  # what is shared is looked at once
+        entries = value.values() if isinstance(value, dict) else value
+        real = [_real(entry, depth - 1, known) for entry in entries]
+        size = 1 + sum(n for _, n in real)
+        if size > MAX_STEPS:
+            raise ValueError(f"expected at most {MAX_STEPS:,} members, got more")
+        members = [member for member, _ in real]
+        made = dict(zip(value, members, strict=True)) if isinstance(value, dict) else members
+        known[id(value)] = made, size
+    return known[id(value)]
+
+
+def _short(value: Any, *, plain: bool = False) -> str:
+    """A word of a file in a message; what is not a word may be endless."""
+    if not isinstance(value, str):
+        return f"a {type(value).__name__}"
+    value = value if len(value) <= 60 else f"{value[:60]}..."
+    return value if plain else repr(value)

@@ -15,7 +15,7 @@ from varscale.data.embeddings import OPTIONS, SUFFIXES, read_embeddings
 from varscale.data.images import decode
 from varscale.data.readers import READERS, Options, Reader
 from varscale.data.readers.base import check_classes
-from varscale.data.split import SPLITS
+from varscale.data.split import SPLITS, check_two
 from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, staged
 from varscale.data.tree import open_tree, walk
 from varscale.version import __version__
@@ -75,6 +75,7 @@ def prepare(
             content = _write_embeddings(stage, source, options)
         else:
             content = _write_images(stage, source, READERS.create(form), options, progress)
+        check_two((name for name, _ in content.classes), source)  # bad images may be all of one
 
         manifest = Manifest(
             name=name,

@@ -1,9 +1,36 @@
 """Splits by class: train, val and test classes are disjoint."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 SPLITS = ("train", "val", "test")
+
+
+def check_names(names: Iterable[str], what: str, source: object) -> None:
+    """Raise ValueError if a name cannot be written as UTF-8, as bytes of other codes cannot.
+
+    Args:
+        names: The names.
+        what: What they are names of.
+        source: Where they come from.
+    """
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"Expected the name of every {what} of {source} in UTF-8, got {name!a}. Rename it."
+            ) from None
+
+
+def check_two(classes: Iterable[str], source: object) -> None:
+    """Raise ValueError if there are fewer than two classes."""
+    names = set(classes)
+    if len(names) < 2:
+        raise ValueError(
+            f"Expected at least two classes in {source}, because a task needs two, got "
+            f"{', '.join(map(repr, names)) or 'none'} alone. Add classes."
+        )
 
 
 def seeded_split(class_names: Sequence[str], shares: str, seed: int) -> dict[str, str]:

@@ -1,16 +1,27 @@
 """Files to read data from: a folder or an archive, behind one face. Nothing is ever extracted."""
 
-import gzip
+import lzma
 import os
 import tarfile
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
-MAX_MEMBER = 2**31
-"""Bytes that one file in an archive may unpack to."""
+T = TypeVar("T")
+
+MAX_FILE = 2**31
+"""Bytes of one file that is read into memory; the largest pickle of miniImageNet has 1.2e9."""
+MAX_PICTURE = 2**28
+"""The same of a picture; one of the most pixels that are decoded has 2.4e8, uncompressed."""
+MAX_TAR = 2**32
+"""Bytes of all files of a tar, which are kept in memory; CUB-200-2011 has 1.2e9."""
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+"""How the names of picture files end."""
 
 
 class Tree(ABC):
@@ -44,7 +55,9 @@ class Folder(Tree):
 
     def read(self, path: str) -> bytes:
         """Content of a file."""
-        return (self.path / path).read_bytes()
+        file = self.path / path
+        _check_size(self.name, path, file.stat().st_size)
+        return file.read_bytes()
 
 
 class Zip(Tree):
@@ -54,6 +67,10 @@ class Zip(Tree):
         self.name = str(path)
         try:
             self._zip = zipfile.ZipFile(path)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Expected the names in {path} in UTF-8, got {error.object!r}. Pack it again."
+            ) from error
         except zipfile.BadZipFile as error:
             raise ValueError(f"{path} is no readable zip: {error}. Copy it again.") from error
         for info in self._zip.infolist():
@@ -67,7 +84,8 @@ class Zip(Tree):
         try:
             return self._zip.read(path)
         except Exception as error:  # damage, passwords and exotic compression all differ
-            raise ValueError(f"{path} in {self.name} cannot be read: {error}.") from error
+            why = str(error) or repr(error)
+            raise ValueError(f"{path} in {self.name} cannot be read: {why}.") from error
 
 
 class Tar(Tree):
@@ -75,16 +93,17 @@ class Tar(Tree):
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._content: dict[str, bytes] = {}
         try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    _check_member(self.name, member.name, member.size)
-                    handle = archive.extractfile(member) if member.isfile() else None
-                    if handle is not None:
-                        self._content[member.name] = handle.read()
-        except (tarfile.TarError, gzip.BadGzipFile, EOFError) as error:
-            raise ValueError(f"{path} is no readable tar archive: {error}.") from error
+            with _header(partial(tarfile.open, path)) as archive:
+                self._content = _contents(archive, self.name)
+        except MemoryError as error:
+            raise ValueError(
+                f"{path} is kept in memory, which is too small for it. Unpack it, and prepare the "
+                "folder."
+            ) from error
+        except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            why = str(error).partition("\n")[0].rstrip(":.")  # of a line for each compression
+            raise ValueError(f"{path} is no readable tar archive: {why}. Copy it again.") from error
         self.files = sorted(self._content)
 
     def read(self, path: str) -> bytes:
@@ -137,6 +156,33 @@ def walk(folder: Path) -> Iterator[Path]:
         yield from (found for name in files if (found := Path(path) / name).is_file())
 
 
+def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
+    """All files of a tar; what is too large is refused before it is read."""
+    content, total = {}, 0
+    while (member := _header(archive.next)) is not None:
+        _check_member(name, member.name, member.size)
+        total += tarfile.BLOCKSIZE + member.size  # headers take memory too
+        if total > MAX_TAR:
+            raise ValueError(
+                f"{name} unpacks to more than {MAX_TAR:,} bytes, which are kept in memory. If you "
+                "trust its source, unpack it, and prepare the folder."
+            )
+        handle = archive.extractfile(member) if member.isfile() else None
+        if handle is not None:
+            content[member.name] = handle.read(member.size)  # without it, in twice the memory
+    assert archive.fileobj is not None
+    archive.fileobj.read(2**20)  # padding, and after it the checksum of what is compressed
+    return content
+
+
+def _header(read: Callable[[], T]) -> T:
+    """What is read of a tar's headers; tarfile lets some errors in them through."""
+    try:
+        return read()
+    except ValueError as error:  # numbers in a header that are none
+        raise tarfile.ReadError(f"a damaged header, {error}") from error
+
+
 def _check_distinct(files: list[str], name: str) -> None:
     for one, other in pairwise(files):
         if one == other:
@@ -154,10 +200,15 @@ def _check_member(archive: str, name: str, size: int) -> None:
             f"{archive} has a member that leads out of it, {name!r}. Such archives are not read; "
             "get it from a source you trust."
         )
-    if size > MAX_MEMBER:
+    _check_size(archive, name, size)
+
+
+def _check_size(where: str, name: str, size: int) -> None:
+    limit = MAX_PICTURE if name.lower().endswith(PICTURES) else MAX_FILE
+    if size > limit:
         raise ValueError(
-            f"{archive}: {name!r} would unpack to {size:,} bytes, more than {MAX_MEMBER:,}. "
-            "Such archives are not read."
+            f"{where}: expected at most {limit:,} bytes in a file, got {size:,} in {name!r}. Such "
+            "files are not read; take it out, or get them from a source you trust."
         )
 
 

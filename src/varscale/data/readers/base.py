@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from varscale.data.images import SUFFIXES, Record
-from varscale.data.split import SPLITS, seeded_split
-from varscale.data.tree import Tree, open_tree, parents
+from varscale.data.images import Record
+from varscale.data.split import SPLITS, check_names, check_two, seeded_split
+from varscale.data.tree import PICTURES, Tree, open_tree, parents
 from varscale.registry import Registry
 
 READERS: "Registry[Reader]" = Registry("format")
@@ -69,7 +69,9 @@ class Reader(ABC):
 
 def image_paths(tree: Tree) -> list[str]:
     """Paths that look like images."""
-    return [path for path in tree.files if path.lower().endswith(SUFFIXES)]
+    paths = [path for path in tree.files if path.lower().endswith(PICTURES)]
+    check_names(paths, "image", tree.name)
+    return paths
 
 
 def file_record(tree: Tree, path: str, class_name: str, split: str, where: str = "") -> Record:
@@ -132,11 +134,11 @@ def check_images(images: Any, labels: Sized, where: str) -> None:
 
 
 def check_classes(records: Sequence[Record], source: str) -> None:
-    """Refuse an empty dataset, and a class that stands in two splits."""
+    """Refuse a dataset of no or one class, a class in two splits, and names that are not text."""
     if not records:
         raise ValueError(
             f"Expected images in {source}, got none that this format knows. "
-            f"Image files end in {', '.join(SUFFIXES)}; docs/data.md shows the forms."
+            f"Image files end in {', '.join(PICTURES)}; docs/data.md shows the forms."
         )
     home: dict[str, str] = {}
     for record in records:
@@ -146,6 +148,8 @@ def check_classes(records: Sequence[Record], source: str) -> None:
                 f"Expected every class in one split, got {record.class_name!r} in {other} and in "
                 f"{record.split} ({record.where}). Few-shot splits are by class."
             )
+    check_names(home, "class", source)
+    check_two(home, source)
 
 
 def counts(names: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ class CIFAR100(Reader):
     def records(self, tree: Tree, options: Options) -> list[Record]:
         """All 60,000 images."""
         meta = self._load(tree, "meta")
-        names = [name.decode() for name in meta[b"fine_label_names"]]
+        names = [name.decode(errors="surrogateescape") for name in meta[b"fine_label_names"]]
         records = []
         for part in ("train", "test"):
             content = self._load(tree, part)

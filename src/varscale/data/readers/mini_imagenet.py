@@ -98,7 +98,13 @@ def _rows(tree: Tree, split: str) -> Iterator[tuple[str, str, str, str]]:
                     raise ValueError(f"Expected a file name and a label in {where}, got {row}.")
                 continue
             yield split, cells[1], cells[0], where
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ValueError(
+            f"Expected {paths[0]} in {tree.name} in UTF-8, got the byte {byte:#x} at "
+            f"{error.start}. Save it again as UTF-8."
+        ) from error
+    except csv.Error as error:
         raise ValueError(f"{paths[0]} in {tree.name} is no readable csv: {error}.") from error
 
 

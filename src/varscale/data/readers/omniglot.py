@@ -90,7 +90,11 @@ def _from_arrays(tree: Tree, split: str) -> list[Record]:
 def _array(tree: Tree, key: str) -> Any:
     if f"{key}.npy" not in tree.files:
         raise ValueError(f"Expected an array {key!r} in {tree.name}, got {', '.join(tree.files)}.")
-    return np.load(io.BytesIO(tree.read(f"{key}.npy")), allow_pickle=False)
+    content = tree.read(f"{key}.npy")
+    try:
+        return np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # a damaged header can say anything
+        raise ValueError(f"{key}.npy in {tree.name} cannot be read: {error}.") from error
 
 
 def _split(split: str, name: str, lake: str) -> str:
