@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from varscale.alignment import is_readable
 from varscale.conformal import LEVELS, Conformity
 from varscale.functional import dot_logits, normalize
 from varscale.shots import shot_factor
@@ -51,7 +52,7 @@ class Metric:
         z, mean = self.whitening(x.to(dtype)), self.whitening.mean.double()
         largest = x.abs().amax(-1, keepdim=True).double().clamp_min(mean.abs().max())
         unit = unit_of(largest)
-        if (unit != 1).any():
+        if is_readable(unit) and (unit != 1).any():
             scaled = Whitening(torch.zeros_like(mean), self.whitening.matrix)
             z = z.where(unit == 1, scaled(x.double() / unit - mean / unit).to(dtype))
         return normalize(z)
