@@ -140,7 +140,7 @@ def page(found: list[Row]) -> str:
             "",
             *(f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD))),
         ]
-        for method in METHODS:
+        for method in dict.fromkeys(row.method for row in here):
             out.append(f"| {method} | {' | '.join(compared(found, dataset, method))} |")
         out.append("")
     return "\n".join(out).rstrip() + "\n"

@@ -46,13 +46,13 @@ def calls(place):
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
-def test_every_command_of_the_queue_can_be_planned(place, capsys):
+def test_every_command_of_the_queue_names_cells_that_are_there(place, capsys):
     subprocess.run(**command(place), check=True, stdout=subprocess.DEVNULL)
     noted = calls(place)
     assert noted[0][:6] == ["reproduce", "table2", "--scale", "paper", "--seeds", "1"]
     assert len(noted) > 15
     for words in noted:
-        assert main([*words, "--plan", "--json"]) == 0, capsys.readouterr().err
+        assert main([*words, "--show", "--json"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
