@@ -10,7 +10,8 @@ from varscale.bench import plain, samplers, steps, timing
 from varscale.bench.synthetic import synthetic
 
 
-def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch):
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16):
     """With tiny steps in place of the real ones."""
 
     class NoProcess(plain.Plain):
@@ -26,11 +27,12 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch):
 
     for module in (steps, bench.evaluations):
         monkeypatch.setattr(module, "ratio_of", lambda *_, **__: 1.5)
+        monkeypatch.setattr(module, "has_bfloat16", lambda: bfloat16)
     monkeypatch.setattr(bench, "Plain", NoProcess)
     monkeypatch.setattr(bench.processes, "_seconds", lambda *_, devices, **__: 2.0 / devices)
     monkeypatch.setattr(bench.processes, "synthetic", lambda *_, **__: None)
     ratios = {ratio.key: ratio for ratio in bench.run(repeats=1)}
-    assert set(ratios) == {
+    assert {key for key in ratios if "bf16" not in key} == {
         "train_over_floor_84", "train_over_floor_32", "train_over_floor_28",
         "fast_backbone_32", "fast_backbone_84",
         "scaler_overhead_svs", "scaler_overhead_dsvs", "scaler_overhead_davs",
@@ -39,6 +41,8 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch):
         "sampler_one_over_numpy", "sampler_batch_over_numpy",
         "tasks_per_s", "episodes_per_s", "ddp_2_over_1",
     }  # fmt: skip
+    bf16 = {"embed_bf16", *(f"train_bf16_over_floor_{size}" for size in (84, 32, 28))}
+    assert {key for key in ratios if "bf16" in key} == (bf16 if bfloat16 else set())
     assert ratios["ddp_2_over_1"].value == 2.0
     assert ratios["ddp_2_over_1"].met
     assert not ratios["train_over_floor_84"].met

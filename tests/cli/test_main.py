@@ -30,7 +30,7 @@ def test_bench_prints_one_json_object(capsys):
     assert run("bench", "--repeats", "1", "--parts", "[heads, rates]", "--json") == 0
     ratios = json.loads(capsys.readouterr().out)
     assert set(ratios) == {
-        "head_speedup_dsvs", "head_memory_dsvs", "tasks_per_s", "episodes_per_s"
+        "head_speedup_dsvs", "head_memory_dsvs", "head_over_plain", "tasks_per_s", "episodes_per_s"
     }  # fmt: skip
     assert 0 < ratios["head_memory_dsvs"] < 0.1
     assert run("bench", "--repeats", "1", "--parts", "[heads]") == 0
