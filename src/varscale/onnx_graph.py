@@ -30,7 +30,7 @@ TOLERANCE = 1e-5
 """Largest difference of a probability between the graph and the model."""
 
 ROUNDING = 10
-"""Or so many times what single precision does to the model: a graph sums in another order."""
+"""Or this many times the rounding error of the model itself: a graph sums in another order."""
 
 
 class FewShotGraph(nn.Module):

@@ -179,7 +179,7 @@ def _header(read: Callable[[], T]) -> T:
     """What is read of a tar's headers; tarfile lets some errors in them through."""
     try:
         return read()
-    except ValueError as error:  # numbers in a header that are none
+    except ValueError as error:  # a header whose numbers cannot be read
         raise tarfile.ReadError(f"a damaged header, {error}") from error
 
 
