@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # The runs that take days, one after another, in the background of other work:
 #
-#   VARSCALE_DATA=DATA nohup benchmarks/queue.sh PLACE > queue.log 2>&1 &
+#   nohup benchmarks/queue.sh PLACE MINIIMAGENET [MINIIMAGENET_SMALL] > queue.log 2>&1 &
+#
+# MINIIMAGENET is what `varscale data prepare --format miniimagenet` reads; the rows of the small size in this repository
+# were made of 280 of the 600 images of each class, which is what the third argument is for.
 #
 # Run it again to go on: what has a row is skipped, and a run that was stopped goes on from its checkpoint. SIGTERM
 # saves one. It works on a clone of its own in PLACE, at the commit that began it, with its own environment, data, runs
@@ -10,14 +13,20 @@
 #   varscale reproduce table2 --scale paper --show --take PLACE/results
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "${1:?Expected the folder to work in: benchmarks/queue.sh PLACE}"
+usage="Expected benchmarks/queue.sh PLACE MINIIMAGENET [MINIIMAGENET_SMALL]"
+whole=$(realpath "${2:?$usage}")
+small=$(realpath "${3:-$2}")
+mkdir -p "${1:?$usage}"
 place=$(cd "$1" && pwd)
-: "${VARSCALE_DATA:?Expected the folder with the zip files of miniImageNet in VARSCALE_DATA}"
 export OMP_NUM_THREADS=1 VARSCALE_HOME=$place
 
 [ -e "$place/varscale" ] || git clone --quiet "$here" "$place/varscale"
 make -C "$place/varscale" .venv/ready
-[ -e "$place/results" ] || cp -r "$place/varscale/results" "$place/results"
+if [ ! -e "$place/results" ]; then
+    rm -rf "$place/results.new" # of a copy that was killed
+    cp -r "$place/varscale/results" "$place/results.new"
+    mv "$place/results.new" "$place/results"
+fi
 
 # Linux weighs sessions against each other before it looks at `nice`: this gets one of its own, of the least weight.
 last='{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 19 "$@"'
@@ -25,16 +34,10 @@ varscale() {
     $(command -v setsid) bash -c "$last" queue "$place/varscale/.venv/bin/varscale" "$@" &
     wait $!
 }
-trap 'kill -TERM $! 2>/dev/null; wait $!; exit 143' TERM INT
+trap 'kill -TERM ${!:-} 2> /dev/null; wait ${!:-}; exit 143' TERM INT
 
-if [ ! -e "$place/data/miniimagenet" ]; then # all 600 images of the training classes
-    python3 "$VARSCALE_DATA/whole_miniimagenet.py" "$place/whole.zip"
-    varscale data prepare miniimagenet "$place/whole.zip" --format miniimagenet
-    rm "$place/whole.zip"
-fi
-if [ ! -e "$place/data/miniimagenet32" ]; then # the 280 images a class of the rows so far
-    varscale data prepare miniimagenet32 "$VARSCALE_DATA/miniimagenet_84x84.zip" --format miniimagenet --size 32
-fi
+[ -e "$place/data/miniimagenet" ] || varscale data prepare miniimagenet "$whole" --format miniimagenet
+[ -e "$place/data/miniimagenet32" ] || varscale data prepare miniimagenet32 "$small" --format miniimagenet --size 32
 
 reproduce() { varscale reproduce "$@" --results "$place/results" --runs "$place/runs"; }
 paper() { reproduce table2 --scale paper --seeds 1 "$@"; }

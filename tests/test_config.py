@@ -65,6 +65,12 @@ def test_presets_say_how_to_train(dataset, preset, scaler, expected):
     assert mine.select_by == "validation"
 
 
+def test_a_resolved_config_can_be_resolved_again(dataset):
+    config = resolved(small(preset="released", scaler="d-avs", val_every=0), dataset)
+    assert config.select_by == "validation"  # nothing is selected
+    assert resolved(config, dataset) == config
+
+
 def test_the_exact_bound_counts_the_tasks_of_the_run(dataset):
     options = {"preset": "paper", "scaler": "svs", "steps": 50, "tasks_per_step": 4}
     assert resolved(small(**options), dataset).model().scaler.kl_weight == 1 / 200

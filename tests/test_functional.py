@@ -316,3 +316,13 @@ def test_labels_of_any_integer_type(dtype):
     assert torch.equal(vf.prototypes(x, labels, 3), x[[1, 2, 0]])
     assert vf.attention_logits(x, labels, 3).shape == (3, 3)
     assert vf.query_nll(x, labels).isfinite()
+
+
+def test_normalize_can_be_exported():
+    class Unit(torch.nn.Module):
+        def forward(self, x):
+            return vf.normalize(x)
+
+    x = torch.randn(3, 4)
+    exported = torch.export.export(Unit(), (x,)).module()
+    torch.testing.assert_close(exported(x), vf.normalize(x))

@@ -292,3 +292,38 @@ def test_dsvs_finds_the_best_scale_of_every_dimension():
     tasks = GaussianTasks(spread=12 * noise, noise=noise, n_way=60, n_query=1)
     alpha = learn("d-svs", tasks, steps=160, lr=2e-3)
     torch.testing.assert_close(alpha, tasks.best_alpha, rtol=0.03, atol=0)
+
+
+@pytest.mark.parametrize("host", ["pn", "matching"])
+@pytest.mark.parametrize("labels", [[[0, 2, 0, 1]], [[0, 1, 0, -1]], [[0, 0, 0, 0]]])
+def test_wrong_labels_of_embedded_tasks_are_refused(host, labels, as_user):
+    """Beside a second task: a label outside would count in that one."""
+    model = varscale.create(host, backbone="identity", backbone_options={"dim": 4}, scaler="svs")
+    x, labels = torch.randn(2, 4, 4), torch.tensor([*labels, [0, 1, 0, 1]])
+    with pytest.raises(ValueError, match="Expected"):
+        model.predict(x, labels, x, n_way=2)
+
+
+def test_embeddings_whose_squares_overflow_are_refused(as_user):
+    model = varscale.create(backbone="identity", backbone_options={"dim": 4}, metric="cosine")
+    x, labels = 1e20 * torch.ones(1, 2, 4), torch.tensor([[0, 1]])
+    with pytest.raises(ValueError, match=r"Expected embeddings below 1e\+18.*got 1e\+20"):
+        model(varscale.Episode(x, labels, x, None, n_way=2))
+    x = x.double()
+    assert model.double()(varscale.Episode(x, labels, x, None, n_way=2)).isfinite().all()
+
+
+def test_a_half_precision_trunk_does_not_round_what_follows_it():
+    class Mixed(torch.nn.Module):
+        out_dim = 3
+
+        def __init__(self):
+            super().__init__()
+            self.trunk = torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+            self.last = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.last(self.trunk(x).float())
+
+    model = varscale.create(backbone=Mixed(), scaler="svs")
+    assert model.host.embed_items(torch.randn(1, 2, 4)).dtype == torch.float32

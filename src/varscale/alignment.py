@@ -9,8 +9,8 @@ WIDE = (torch.float32, torch.float64)
 
 
 def is_readable(x: Tensor) -> bool:
-    """Whether its values may be looked at; on a device that waits for all work before them."""
-    return x.device.type == "cpu"
+    """Whether its values may be looked at: not on a device, which would wait, nor in a graph."""
+    return x.device.type == "cpu" and not torch.compiler.is_exporting()
 
 
 def wide(x: Tensor) -> Tensor:

@@ -222,9 +222,11 @@ def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     filled = {key: value for key, value in given.items() if getattr(config, key) is None}
     filled["backbone"] = config.backbone or ("conv4" if dataset.is_images else "identity")
     filled["backbone_options"] = _sizes(filled["backbone"], config.backbone_options, dataset)
+    if not config.val_every:
+        filled["select_by"] = "validation"  # nothing is selected
     filled["val_way"] = config.val_way or min(config.n_way, 5)
     config = replace(config, **filled)
-    if scaler and "n_tasks" in SCALERS.options(scaler):
+    if scaler and not SCALERS[scaler].local:
         options = {**preset.scaler.get(scaler, {}), **config.scaler_options}
         if options.get("kl_weight") == "elbo" and "n_tasks" not in config.scaler_options:
             n_tasks = (config.steps or 0) * config.tasks_per_step

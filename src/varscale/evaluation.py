@@ -170,6 +170,7 @@ def predict_rows(
         samples=samples,
         index=index,
         seed=seed,
+        checked=True,
     )
 
 

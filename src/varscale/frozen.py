@@ -188,7 +188,8 @@ def held_out_nll(
         for step in range(rounds * len(tasks)):
             rows = tasks.batch(step, tasks_per_round, table.device)
             support, query = table[rows.support], table[rows.query]
-            log_p = model.predict(support, rows.support_labels, query, n_way=rows.n_way)
+            labels = rows.support_labels
+            log_p = model.predict(support, labels, query, n_way=rows.n_way, checked=True)
             yield log_p, rows.query_labels, rows.classes.gather(1, rows.query_labels)
 
     return class_nll(predicted())

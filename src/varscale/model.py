@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from varscale.episode import Episode
 from varscale.functional import log_predictive, log_softmax, task_prototype
 from varscale.hosts import Host
+from varscale.labels import check_support
 from varscale.objective import Loss, Objective
 from varscale.optimization import decaying, weights_optimizer
 from varscale.precision import full_precision
@@ -92,6 +93,7 @@ class ScaledModel(nn.Module):
             samples=samples,
             index=index,
             seed=seed,
+            checked=True,
         )
 
     def predict(
@@ -104,11 +106,14 @@ class ScaledModel(nn.Module):
         samples: int = 0,
         index: int = 0,
         seed: int = 0,
+        checked: bool = False,
     ) -> Float[Tensor, "task query way"]:
-        """Log-probabilities of embedded queries; for the arguments see `forward`.
+        """Log-probabilities of embedded queries; for the other arguments see `forward`.
 
-        Labels are taken to be right: `Episode` checks them, and so does `labels.check_support`.
+        `checked` says that the labels are known to be right: then no value is looked at.
         """
+        if not checked:
+            check_support(labels, n_way)
         if samples < 0:
             raise ValueError(f"Expected samples >= 0, got {samples}.")
         with full_precision(support.device):

@@ -13,7 +13,7 @@ Precision = Literal["32-true", "64-true", "bf16-mixed"]
 - `32-true`: float32.
 - `64-true`: float64.
 - `bf16-mixed`: the embedding in bfloat16, from float32 weights; scale, prior, logits and loss in
-  float32. Nearly twice as fast where the CPU has instructions for it.
+  float32. Faster where the CPU has instructions for it; see `varscale doctor`.
 """
 
 

@@ -8,13 +8,11 @@ __version__ = "0.1.0"
 
 def source_commit() -> str:
     """Commit of the checkout that varscale is imported from; empty if it is not one."""
-    found = [
-        subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for words in (("ls-files", "--error-unmatch", Path(__file__).name), ("rev-parse", "HEAD"))
-    ]
-    return "" if any(each.returncode for each in found) else found[1].stdout.strip()[:12]
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
+    try:
+        for words in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
+            done = subprocess.run([*git, *words], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()[:12]

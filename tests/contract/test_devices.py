@@ -89,7 +89,8 @@ def test_a_head_reads_no_value(host, scaler):
     episode = episode_for(model)
     support, query = model.host.embed(episode)
     with NothingRead():
-        log_p = model.predict(support, episode.support_labels, query, n_way=episode.n_way)
+        labels = episode.support_labels
+        log_p = model.predict(support, labels, query, n_way=episode.n_way, checked=True)
     torch.testing.assert_close(log_p, model(episode))
 
 

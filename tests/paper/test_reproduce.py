@@ -1,5 +1,6 @@
 """Cells run once, wherever and in whatever order, and the table is that of a serial run."""
 
+import csv
 import os
 import shutil
 import signal
@@ -163,7 +164,35 @@ def test_rows_of_another_precision_stand_beside(serial, folder, tmp_path):
     assert len(Evidence(results, "paper").runs(job.config)) == 2  # float32's alone
 
 
+def test_rows_of_another_folder_are_taken_once(serial, tmp_path):
+    theirs, ours = serial[0], Results(tmp_path / "results")
+    rows = theirs.rows("paper")
+    ours.add(replace(rows[0], accuracy=0.5, commit="newer"), theirs.arrays(rows[0]))
+    ours.add(replace(rows[1], accuracy=0.5, commit=""), theirs.arrays(rows[1]))
+    assert ours.take(theirs) == len(rows) - 1
+    assert ours.take(theirs) == 0
+    taken = {row.key: row for row in ours.rows("paper")}
+    assert taken[rows[0].key].accuracy == 0.5  # ours stays
+    assert taken[rows[1].key] == rows[1]  # but for one that names no commit
+    with pytest.raises(ValueError, match="Expected a folder of results"):
+        ours.take(Results(tmp_path / "nothing"))
+
+
+def test_rows_without_the_newer_columns_can_be_read(serial, tmp_path):
+    lines = list(csv.DictReader((serial[0].folder / "paper.csv").read_text().splitlines()))
+    old = [{k: v for k, v in row.items() if k not in ("precision", "commit")} for row in lines]
+    with (tmp_path / "paper.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, old[0])
+        writer.writeheader()
+        writer.writerows(old)
+    expected = [replace(row, commit="") for row in serial[0].rows("paper")]
+    assert Results(tmp_path).rows("paper") == expected
+
+
 def test_a_row_says_the_commit_of_its_source(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        assert source_commit() == ""  # no git
     monkeypatch.setattr("varscale.version.__file__", str(tmp_path / "version.py"))
     assert source_commit() == ""  # not a checkout
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]

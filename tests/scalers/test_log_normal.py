@@ -172,6 +172,7 @@ def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
         (lambda: DSVS(3, prior="hierarchical", prior_loc=0.0), "prior_loc > 0"),
         (lambda: LowRankDAVS(3, prior="normal"), "Expected the hierarchical prior"),
         (lambda: LowRankDAVS(3, rank=0), "rank >= 1"),
+        (lambda: LowRankDAVS(3, kl_weight="elbo", n_tasks=9), "needs no number of training tasks"),
     ],
 )
 @pytest.mark.usefixtures("as_user")

@@ -57,7 +57,7 @@ def head_over_plain(repeats: int) -> Ratio:
     model = create("pn", scaler="svs", **options).eval()  # type: ignore[arg-type]
 
     def ours() -> Tensor:
-        return model.predict(support, labels, query, n_way=way)
+        return model.predict(support, labels, query, n_way=way, checked=True)
 
     def plain() -> Tensor:
         member = F.one_hot(labels, way).to(support.dtype)  # (task, support, way)

@@ -16,6 +16,9 @@ from varscale.registry import Registry, unknown
 
 HOSTS: "Registry[Host]" = Registry("host")
 
+LARGEST = 1e18
+"""Embeddings in float32 with larger numbers are refused: their squares overflow."""
+
 Metric = Literal["euclidean", "cosine", "dot", "norm"]
 """How an embedding is compared with a reference.
 
@@ -137,8 +140,13 @@ class Host(nn.Module, ABC):
                 "Expected finite embeddings, got NaN or infinity from the backbone. Its weights "
                 "have diverged: go back to an earlier state, with a lower learning rate."
             )
+        if not all(x.abs() < LARGEST or x.dtype == torch.float64 for x in extremes):
+            raise ValueError(
+                f"Expected embeddings below {LARGEST:g}, whose squares fit into float32, got "
+                f"{max(x.abs().item() for x in extremes):.3g}. Divide them all, or use float64."
+            )
         if weight is not None:  # half precision ends with the backbone
-            embeddings = embeddings.to(weight.dtype)
+            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, weight.dtype))
         return embeddings.view(*items.shape[:2], self.out_dim)
 
     @abstractmethod

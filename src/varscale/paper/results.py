@@ -17,6 +17,9 @@ Arrays = dict[str, np.ndarray]
 FLOAT32: Literal["32-true"] = "32-true"
 """The precision of a run unless it says another; see `config.TrainConfig`."""
 
+BEFORE = {"precision": FLOAT32, "commit": ""}
+"""Of rows that were written before they had these columns."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -103,7 +106,7 @@ class Results:
         with path.open(newline="") as file:
             try:
                 rows = [
-                    Row(**{name: kind(row[name]) for name, kind in kinds.items()})
+                    Row(**{name: kind({**BEFORE, **row}[name]) for name, kind in kinds.items()})
                     for row in csv.DictReader(file)
                 ]
             except (KeyError, TypeError, ValueError) as error:
@@ -129,15 +132,18 @@ class Results:
             write_whole(self.folder / f"{row.scale}.csv", text.getvalue().encode())
 
     def take(self, other: "Results") -> int:
-        """Add the rows of another folder, with their arrays; how many are not here already."""
+        """Add the rows of another folder, with their arrays, that are not here; how many.
+
+        A row that is here already stays, unless it was made before rows named their commit.
+        """
         files = sorted(other.folder.glob("*.csv"))
         if not files:
             raise ValueError(f"Expected a folder of results, got {other.folder}: no CSV file.")
         taken = 0
         for scale in (file.stem for file in files):
-            here = set(self.rows(scale))
+            here = {row.key: row.commit for row in self.rows(scale)}
             for row in other.rows(scale):
-                if row not in here:
+                if row.key not in here or (row.commit and not here[row.key]):
                     self.add(row, other.arrays(row))
                     taken += 1
         return taken

@@ -55,7 +55,7 @@ SCALES: dict[str, Scale] = {
         seeds=3,
     ),
     "paper": Scale(
-        summary="as published: 84x84; but 20 validations, one every 1,000 steps",
+        summary="as published: 84x84; but at most 20 validations",
         image_size=84,
         steps=None,
         datasets={},

@@ -87,8 +87,7 @@ class Scaler(nn.Module, ABC):
             raise ValueError(f"Expected a learning rate lr > 0, got {lr!r}.")
         check_finite(prior_loc=prior_loc)
         self.size, self.dim, self.lr = size, dim, lr
-        self.prior_loc = prior_loc
-        self.prior_scale = prior_scale
+        self.prior_loc, self.prior_scale = prior_loc, prior_scale
         self.kl_weight = self._resolved_weight(kl_weight, n_tasks)
         self.log_shot_offset: Tensor | None = None
         if shot_offset is not None:
@@ -242,12 +241,13 @@ class Scaler(nn.Module, ABC):
 
     def _resolved_weight(self, weight: float | str, n_tasks: float | None) -> float:
         if weight == "elbo":
-            if self.local:
+            if self.local and n_tasks is None:
                 return 1.0
-            if n_tasks is None or not 0 < n_tasks < float("inf"):
+            if self.local or n_tasks is None or not 0 < n_tasks < float("inf"):
+                need = "no number" if self.local else "the number"
                 raise ValueError(
-                    f'kl_weight="elbo" needs the number of training tasks, got n_tasks={n_tasks}. '
-                    "Give n_tasks, or a number as kl_weight."
+                    f'kl_weight="elbo" needs {need} of training tasks, got n_tasks={n_tasks}. '
+                    "Give n_tasks if they share an alpha (local = False), or a number as kl_weight."
                 )
             return 1 / n_tasks
         if isinstance(weight, str) or not 0 <= weight < float("inf"):
