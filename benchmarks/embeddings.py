@@ -26,14 +26,17 @@ from torch import Tensor
 
 import varscale
 from varscale import FewShotClassifier
+from varscale.classifier.prior import Prior
+from varscale.core.labels import number_classes
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
-from varscale.frozen import MixedTasks, choose_n_tasks, learn
-from varscale.functional import log_softmax, normalize, prototypes, squared_euclidean
-from varscale.labels import numbered
-from varscale.learned_scale import LearnedScale
-from varscale.metrics import calibration_bins, expected_calibration_error, interval
-from varscale.whitening import Whitening
+from varscale.data.mixed import MixedTasks
+from varscale.evaluation.metrics import calibration_bins, expected_calibration_error, interval
+from varscale.functional.bound import log_softmax
+from varscale.functional.prototypes import normalize, prototypes
+from varscale.functional.similarity import squared_euclidean
+from varscale.functional.whitening import Whitening
+from varscale.learn.embeddings import choose_effective_tasks, learn_scaler
 
 DATASETS = ("banking77", "clinc150")
 CELLS = [(way, shot) for way in (5, 10, 20) for shot in (1, 2, 5, 10)]
@@ -62,7 +65,7 @@ class Data:
         self.splits = {}
         for split in ("train", "val", "test"):
             items, classes, _ = read_items(path, split)
-            self.splits[split] = torch.from_numpy(items), numbered(classes)
+            self.splits[split] = torch.from_numpy(items), number_classes(classes)
 
     def tasks(self, split: str, way: int, shot: int, episodes: int) -> Iterator[Task]:
         """The first tasks of a cell, some at a time."""
@@ -144,14 +147,14 @@ def model_of(
 
     if worth == "chosen anew" or (worth == "chosen" and seed == SEEDS[0]):
         numbers = [share * data.n_base for share in WORTH]
-        chosen, model = choose_n_tasks(
+        chosen, model = choose_effective_tasks(
             made, numbers, x, y, *data.splits["val"], seed=seed, lr=rate, steps=steps
         )
         return model, chosen / data.n_base
     if worth == "chosen":
         worth = model_of(data, SEEDS[0], scaler, worth, rate, steps, options)[1]
     model = made(None if worth is None else worth * data.n_base)
-    learn(model, x, MixedTasks(y, seed=seed), steps=steps, lr=rate, seed=seed)
+    learn_scaler(model, x, MixedTasks(y, seed=seed), steps=steps, lr=rate, seed=seed)
     return model, worth
 
 
@@ -170,10 +173,10 @@ def scaled(
 
 
 @lru_cache(maxsize=4)
-def learned(data: Data, seed: int, options: str) -> LearnedScale:
+def learned(data: Data, seed: int, options: str) -> Prior:
     """The scale of an estimator fitted to the training classes."""
     x, y = data.splits["train"]
-    return FewShotClassifier(**json.loads(options), random_state=seed).fit(x.numpy(), y).scale_
+    return FewShotClassifier(**json.loads(options), random_state=seed).fit(x.numpy(), y).prior_
 
 
 def estimator(data: Data, seed: int, way: int, shot: int, **options: object) -> Made:
@@ -243,8 +246,8 @@ def validated_logistic(data: Data, seed: int, way: int, shot: int) -> Made:
     return logistic(data, seed, way, shot, c=best)._replace(chosen=f"C {best:g}")
 
 
-PRIOR = {"prior": "log-normal", "init_loc": 20.0}
-SHARED = {"prior": "hierarchical", "init_loc": 20.0}
+PRIOR = {"family": "log-normal", "init": 20.0}
+SHARED = {"family": "hierarchical", "init": 20.0}
 METHODS: dict[str, tuple[Callable[..., Made], dict[str, object], bool]] = {
     "SVS": (scaled, {"scaler": "svs", "worth": 0.5, **PRIOR}, True),
     "D-SVS, hierarchical": (scaled, {"scaler": "d-svs", "worth": "chosen", **SHARED}, True),
@@ -256,7 +259,7 @@ METHODS: dict[str, tuple[Callable[..., Made], dict[str, object], bool]] = {
     "D-SVS, published prior": (scaled, {"scaler": "d-svs", "steps": 2000}, True),
     "D-AVS, published": (scaled, {"scaler": "d-avs", "rate": 1e-3, "steps": 2000}, True),
     "D-AVS, low rank": (
-        scaled, {"scaler": "d-avs-low-rank", "worth": 0.5, "init_loc": 20.0}, True,
+        scaled, {"scaler": "d-avs-low-rank", "worth": 0.5, "init": 20.0}, True,
     ),
     "scale 1": (fixed, {"scale": 1.0}, False),
     "scale 10": (fixed, {"scale": 10.0}, False),

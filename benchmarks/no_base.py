@@ -22,7 +22,7 @@ from torch import Tensor
 
 import varscale
 from varscale import FewShotClassifier
-from varscale.metrics import expected_calibration_error, interval
+from varscale.evaluation.metrics import expected_calibration_error, interval
 
 CELLS = [(way, shot) for way in (2, 5, 10, 20) for shot in (2, 5, 10)]
 OURS = "FewShotClassifier()"
@@ -44,10 +44,10 @@ def methods(data: Data) -> dict[str, Callable[[int], ClassifierMixin]]:
     return {
         OURS: lambda shot: FewShotClassifier(),
         "FewShotClassifier(center=False)": lambda shot: FewShotClassifier(center=False),
-        "FewShotClassifier(scale=20.0)": lambda shot: FewShotClassifier(scale=20.0),
+        "FewShotClassifier(prior=20.0)": lambda shot: FewShotClassifier(prior=20.0),
         "logistic regression": lambda shot: LogisticRegression(),
         "logistic regression, C by folds": searched,
-        "FewShotClassifier(scale=base.scale_)": lambda shot: FewShotClassifier(scale=scale),
+        "FewShotClassifier(prior=base.prior_)": lambda shot: FewShotClassifier(prior=scale),
     }
 
 

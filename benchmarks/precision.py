@@ -16,16 +16,16 @@ from pathlib import Path
 
 import torch
 
-from varscale.allocator import keep_memory
-from varscale.config import TrainConfig, resolved
-from varscale.config_files import read_config, shipped_configs
+from varscale.core.allocator import keep_memory
+from varscale.core.precision import has_bfloat16
 from varscale.data import Dataset
-from varscale.logbook import read_metrics
-from varscale.metrics import t_interval
-from varscale.precision import has_bfloat16
-from varscale.run import Run
-from varscale.scoring import Test, score
-from varscale.training import train
+from varscale.evaluation.metrics import t_interval
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.config_files import read_config, shipped_configs
+from varscale.runs.logbook import read_metrics
+from varscale.runs.run import Run
+from varscale.runs.scores import Test, score
+from varscale.runs.trainer import train
 
 FILE = Path(__file__).with_name("precision.csv")
 PAGE = Path(__file__).parent.parent / "docs" / "precision.md"
@@ -73,7 +73,7 @@ def made(dataset: str, method: str, seed: int, precision: str) -> Row:
     options |= {"val_every": 0, "checkpoint_every": 0, **TASKS[dataset]}
     data = Dataset.open(dataset)
     with tempfile.TemporaryDirectory() as folder:
-        config = resolved(TrainConfig(**options), data)
+        config = resolve(TrainConfig(**options), data)
         run = Run.create(Path(folder) / "run", config, data)
         for _ in train(run.path, config):
             pass

@@ -18,24 +18,25 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from varscale import FewShotClassifier
+from varscale.classifier.prior import Prior
 from varscale.data import EpisodeSampler
-from varscale.functional import log_softmax, prototypes
-from varscale.learned_scale import LearnedScale
+from varscale.functional.bound import log_softmax
+from varscale.functional.prototypes import prototypes
 
 WAY, LEVELS = 10, (0.01, 0.05, 0.1)
 
 
-def base_scale(data: Data, splits: tuple[str, ...]) -> LearnedScale:
+def base_scale(data: Data, splits: tuple[str, ...]) -> Prior:
     """The default estimator's scale, learned on the classes of these splits."""
     x = torch.cat([data.splits[split][0] for split in splits])
     shift, labels = 0, []
     for split in splits:
         labels.append(data.splits[split][1] + shift)
         shift = int(labels[-1].max()) + 1
-    return FewShotClassifier().fit(x.numpy(), np.concatenate(labels)).scale_
+    return FewShotClassifier().fit(x.numpy(), np.concatenate(labels)).prior_
 
 
-def rejected(data: Data, scale: LearnedScale, shot: int, episodes: int) -> list[dict]:
+def rejected(data: Data, scale: Prior, shot: int, episodes: int) -> list[dict]:
     """Shares of known and unknown queries rejected at each level, and areas under the curve."""
     x, y = data.splits["test"]
     sampler = EpisodeSampler(y, 2 * WAY, shot, QUERIES, stream="rejection")
@@ -78,7 +79,7 @@ def rejected(data: Data, scale: LearnedScale, shot: int, episodes: int) -> list[
 
 
 def in_units(
-    scale: LearnedScale, unit: float, support: Tensor, labels: Tensor, query: Tensor, way: int
+    scale: Prior, unit: float, support: Tensor, labels: Tensor, query: Tensor, way: int
 ) -> Tensor:
     """Log-probabilities of one-shot tasks whose embeddings are multiplied by a number."""
     similarity = scale.metric(unit * query, prototypes(unit * support, labels, way))
@@ -93,7 +94,7 @@ def starts(data: Data, scaler: str) -> list[dict]:
     for start, unit in cases:
         clf = FewShotClassifier(scaler=scaler, init_scale=start).fit(unit * x.numpy(), y)
 
-        predict = partial(in_units, clf.scale_, unit)
+        predict = partial(in_units, clf.prior_, unit)
         nll = float(score(data, predict, 10, 1, 500)["nll"].mean())
         lines.append({"scaler": scaler, "start": start, "unit": unit, "nll": nll})
     return lines

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from embeddings import DATASETS, Data, write
 
-from varscale.labels import numbered
-from varscale.scale_learner import ScaleLearner
+from varscale.classifier.learner import PriorLearner
+from varscale.core.labels import number_classes
 
 BASE, OTHERS = 25, 27
 KINDS = {
@@ -43,9 +43,9 @@ def main() -> None:
                 order = np.random.default_rng(seed).permutation(shift)
                 base = np.isin(y, order[:BASE])
                 others = np.isin(y, order[BASE : BASE + OTHERS])
-                learner = ScaleLearner(seed=seed, **options)
-                learned = learner(x[base], numbered(y[base]))
-                best = learner.best_on(learned.metric, x[others], numbered(y[others]))
+                learner = PriorLearner(seed=seed, **options)
+                learned = learner(x[base], number_classes(y[base]))
+                best = learner.best_on(learned.metric, x[others], number_classes(y[others]))
                 for shot in (1, 5):
                     ours = learned.at_shots(torch.tensor([float(shot)])).item()
                     theirs = best.mean * shot / (shot + best.shot_offset)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 import varscale
+from varscale import learn
 from varscale.data import GaussianTasks
 from varscale.scalers import SCALERS, Scaler
 
@@ -20,23 +21,23 @@ class Grouped(Scaler):
     Args:
         dim: Embedding size.
         groups: Number of groups; must divide `dim`.
-        init_loc: Start of every mean.
-        scale: Every standard deviation.
+        init: Start of every mean.
+        sigma: Every standard deviation.
     """
 
     local = False  # the same for all tasks
 
     def __init__(
-        self, dim: int, *, groups: int = 4, init_loc: float = 10.0, scale: float = 0.2
+        self, dim: int, *, groups: int = 4, init: float = 10.0, sigma: float = 0.2
     ) -> None:
-        super().__init__(size=dim, lr=0.1, prior_scale=float(dim), kl_weight=0.01)
-        self.loc = nn.Parameter(torch.full((groups,), init_loc))
-        self.scale = scale
+        super().__init__(size=dim, lr=0.1, prior_sigma=float(dim), kl_weight=0.01)
+        self.loc = nn.Parameter(torch.full((groups,), init))
+        self.sigma = sigma
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The group means, each repeated over its dimensions."""
         loc = self.loc.repeat_interleave(self.size // len(self.loc)).expand(task.shape)
-        return Normal(loc, torch.full_like(loc, self.scale))
+        return Normal(loc, torch.full_like(loc, self.sigma))
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
     model = varscale.create(
         backbone="identity", backbone_options={"dim": 32}, scaler="grouped", metric="cosine"
     )
-    optimizers = model.optimizers(queries_per_task=75)
+    optimizers = learn.optimizers(model, queries_per_task=75)
     for step in range(100):
         model.loss(tasks.batch(8 * step, 8), index=8 * step).total.backward()
         for optimizer in optimizers:

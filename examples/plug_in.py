@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from varscale import functional, scalers
+from varscale.learn import follow
 
 WAY, SHOT, QUERY, PIXELS = 5, 1, 15, 256
 
@@ -29,8 +30,8 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     network = nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 64))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    scaler = scalers.SVS(init_loc=1.0, lr=0.1, kl_weight=0.01)  # q(alpha): a learned scale
-    scaler.follow(optimizer, queries_per_task=WAY * QUERY)  # it steps when Adam steps
+    scaler = scalers.SVS(init=1.0, lr=0.1, kl_weight=0.01)  # q(alpha): a learned scale
+    follow(scaler, optimizer, queries_per_task=WAY * QUERY)  # it steps when Adam steps
     losses = []
     for _ in range(steps):
         support, query, labels = draw_task(generator)

@@ -18,13 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 import varscale
+from varscale import learn
 from varscale.data import GaussianTasks
 
 SPREAD = torch.cat([torch.full((8,), 1.5), torch.full((56,), 0.2)])
 METHODS = {"no scaling": None, "SVS": "svs", "D-SVS": "d-svs", "D-AVS": "d-avs"}
 OPTIONS: dict[str, dict[str, object]] = {
     "svs": {"kl_weight": 0.01, "lr": 0.1},
-    "d-svs": {"init_loc": 10.0, "lr": 1.0},
+    "d-svs": {"init": 10.0, "lr": 1.0},
     "d-avs": {"task_prototype": "support"},
 }
 
@@ -43,7 +44,7 @@ def train(
         metric="cosine",
         objective_options={"aux_epochs": None},  # the embeddings are there from the start
     )
-    optimizers = model.optimizers(queries_per_task=tasks.n_way * tasks.n_query)
+    optimizers = learn.optimizers(model, queries_per_task=tasks.n_way * tasks.n_query)
     for step in range(steps if optimizers else 0):
         episode = tasks.batch(step * n_tasks, n_tasks)
         model.loss(episode, index=step * n_tasks).total.backward()

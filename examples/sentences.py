@@ -39,7 +39,7 @@ def answers(embed: Callable[[Sequence[str]], np.ndarray]) -> list[tuple[str, str
         embed([text for texts in BASE.values() for text in texts]),
         [name for name, texts in BASE.items() for _ in texts],
     )
-    task = FewShotClassifier(scale=base.scale_).fit(
+    task = FewShotClassifier(prior=base.prior_).fit(
         embed([text for texts in NEW.values() for text in texts]),
         [name for name, texts in NEW.items() for _ in texts],
     )

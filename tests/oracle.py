@@ -77,14 +77,14 @@ def query_nll(logits, labels):
     return -sum(math.log(softmax(row)[y]) for row, y in zip(logits, labels, strict=True))
 
 
-def gaussian_kl(loc, scale, prior_loc, prior_scale, points=200_001, width=14.0):
+def gaussian_kl(loc, scale, prior_mean, prior_sigma, points=200_001, width=14.0):
     """By the trapezoid rule over the definition, E_q[log q - log p]."""
     low, step = loc - width * scale, 2 * width * scale / (points - 1)
     total = 0.0
     for i in range(points):
         x = low + i * step
         log_q = -((x - loc) ** 2) / (2 * scale**2) - math.log(scale)
-        log_p = -((x - prior_loc) ** 2) / (2 * prior_scale**2) - math.log(prior_scale)
+        log_p = -((x - prior_mean) ** 2) / (2 * prior_sigma**2) - math.log(prior_sigma)
         weight = 0.5 if i in (0, points - 1) else 1.0
         total += weight * math.exp(log_q) / math.sqrt(2 * math.pi) * (log_q - log_p)
     return total * step

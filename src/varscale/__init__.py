@@ -1,20 +1,32 @@
 """Variational metric scaling for few-shot classification."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from varscale import backbones, data, functional, hosts, scalers
-from varscale.data import EpisodeSampler
-from varscale.episode import Episode
-from varscale.evaluation import evaluate
-from varscale.factory import create
-from varscale.model import ScaledModel
-from varscale.objective import Loss, Objective
-from varscale.presets import PRESETS
-from varscale.run import load
 from varscale.version import __version__
 
 if TYPE_CHECKING:
-    from varscale.estimator import FewShotClassifier
+    from varscale import backbones, data, functional, hosts, scalers
+    from varscale.classifier import FewShotClassifier
+    from varscale.core import Episode
+    from varscale.data import EpisodeSampler
+    from varscale.evaluation import evaluate
+    from varscale.model import PRESETS, Loss, Objective, ScaledModel, create
+    from varscale.runs import load
+
+_HOMES = {
+    "PRESETS": "model",
+    "Episode": "core",
+    "EpisodeSampler": "data",
+    "FewShotClassifier": "classifier",
+    "Loss": "model",
+    "Objective": "model",
+    "ScaledModel": "model",
+    "create": "model",
+    "evaluate": "evaluation",
+    "load": "runs",
+}
+_ROOMS = ("backbones", "data", "functional", "hosts", "scalers")
 
 __all__ = [
     "PRESETS",
@@ -37,9 +49,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator on first use: importing scikit-learn takes as long as importing torch."""
-    if name == "FewShotClassifier":
-        from varscale.estimator import FewShotClassifier
-
-        return FewShotClassifier
+    """Import a name when it is first used: `varscale --help` does without torch."""
+    if name in _ROOMS:
+        return import_module(f"varscale.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"varscale.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'varscale' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,10 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import varscale
-from varscale import FewShotClassifier, scale_learner
+from varscale import FewShotClassifier
+from varscale.classifier import learner as scale_learner
+from varscale.classifier.similarities import Similarities
 from varscale.data import EpisodeSampler
-from varscale.metrics import calibration_bins, expected_calibration_error
-from varscale.seen import Seen
+from varscale.evaluation.metrics import calibration_bins, expected_calibration_error
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -52,7 +53,7 @@ def few_shot(clf, x, y, *, way, shot, episodes=200, query=10, seed=0):
     hits, nll, bins = [], [], torch.zeros(3, 15, dtype=torch.float64)
     for i in range(episodes):
         rows = sampler[i]
-        task = FewShotClassifier(scale=clf.scale_)
+        task = FewShotClassifier(prior=clf.prior_)
         task.fit(x[rows.support[0]], rows.support_labels[0].numpy())
         p = torch.from_numpy(task.predict_proba(x[rows.query[0]]))
         label = rows.query_labels[0]
@@ -87,10 +88,10 @@ def test_probabilities_are_calibrated_on_unseen_classes_at_any_way_and_shot(base
     _, nll, ece = few_shot(base, x, y, way=way, shot=shot)
     assert ece < 0.05
     for factor in (0.5, 2.0):  # neither a smaller nor a larger scale does better
-        scale = base.scale_
+        scale = base.prior_
         other = type(scale)(**{**vars(scale), "mean": factor * scale.mean})
-        worse = FewShotClassifier(scale=other)
-        worse.scale_ = other
+        worse = FewShotClassifier(prior=other)
+        worse.prior_ = other
         assert few_shot(worse, x, y, way=way, shot=shot)[1] > nll
 
 
@@ -100,12 +101,12 @@ def test_whitening_and_weights_pay_on_unseen_classes(base):
     plain = FewShotClassifier(center=False, shrinkage=None).fit(*classes())
     weighted = FewShotClassifier(scaler="d-svs", steps=50).fit(*classes())
     raw, white, many = (few_shot(c, x, y, way=10, shot=2)[0] for c in (plain, base, weighted))
-    assert base.scale_.metric.whitening.matrix is not None
-    assert plain.scale_.metric.whitening.matrix is None
+    assert base.prior_.metric.whitening.matrix is not None
+    assert plain.prior_.metric.whitening.matrix is None
     assert white > raw + 0.02
     assert many > raw + 0.02
-    assert len(weighted.scale_.metric.weight) == 16
-    assert weighted.scale_.metric.weight.mean() == pytest.approx(1.0)
+    assert len(weighted.prior_.metric.weight) == 16
+    assert weighted.prior_.metric.weight.mean() == pytest.approx(1.0)
 
 
 @pytest.mark.slow
@@ -117,33 +118,33 @@ def test_the_start_and_the_units_of_the_embeddings_do_not_matter(scaler):
     tasks = {"way": 10, "shot": 1, "episodes": 50}
     reference = few_shot(FewShotClassifier(**few).fit(x, y), *unseen, **tasks)[1]
     for init_scale, unit in ((1.0, 1e3), (1000.0, 1e-3)):
-        clf = FewShotClassifier(**few, init_scale=init_scale).fit(unit * x, y)
+        clf = FewShotClassifier(**few, init=init_scale).fit(unit * x, y)
         nll = few_shot(clf, unit * unseen[0], unseen[1], **tasks)[1]
         assert nll == pytest.approx(reference, rel=0.005), (init_scale, unit)
 
 
 def test_the_scale_says_what_it_is(base):
-    scale = base.scale_
+    scale = base.prior_
     assert scale.n_classes == 24
     assert scale.mean > 0
     assert 0 < scale.std < scale.mean
     assert scale.shot_offset > 0
     assert "learned on 24 classes" in repr(scale)
     assert (
-        clone(FewShotClassifier(scale=scale)).scale.mean == scale.mean
+        clone(FewShotClassifier(prior=scale)).scale.mean == scale.mean
     )  # survives sklearn's clone
 
 
 def test_partial_fit_equals_fit_and_relearns_nothing(base):
     x, y = classes(seed=2, n_classes=9)
-    whole = FewShotClassifier(scale=base.scale_).fit(x, y)
-    parts = FewShotClassifier(scale=base.scale_).fit(x[y < 4], y[y < 4])
+    whole = FewShotClassifier(prior=base.prior_).fit(x, y)
+    parts = FewShotClassifier(prior=base.prior_).fit(x[y < 4], y[y < 4])
     order = np.random.default_rng(0).permutation(np.flatnonzero(y >= 4))
     for part in np.array_split(order, 7):
         parts.partial_fit(x[part], y[part])
     parts.partial_fit(x[:5], y[:5])
-    twice = FewShotClassifier(scale=base.scale_).fit(np.r_[x, x[:5]], np.r_[y, y[:5]])
-    assert parts.scale_ is base.scale_
+    twice = FewShotClassifier(prior=base.prior_).fit(np.r_[x, x[:5]], np.r_[y, y[:5]])
+    assert parts.prior_ is base.prior_
     assert parts.counts_.tolist() == twice.counts_.tolist()
     np.testing.assert_allclose(parts.predict_proba(x), twice.predict_proba(x), atol=1e-12)
     assert not np.allclose(parts.predict_proba(x), whole.predict_proba(x), atol=1e-6)
@@ -153,7 +154,7 @@ def test_labels_may_be_anything(base):
     x, y = classes(seed=2, n_classes=3)
     for names in (["b", "a", "ü"], [-5, 7, 2**40], [True, False, True]):
         labels = np.array(names)[y]
-        clf = FewShotClassifier(scale=base.scale_).fit(x, labels)
+        clf = FewShotClassifier(prior=base.prior_).fit(x, labels)
         assert clf.classes_.tolist() == sorted(set(names))
         assert clf.predict(x).dtype == labels.dtype
         assert (clf.predict(x) == labels).mean() > 0.4
@@ -165,7 +166,7 @@ def test_unequal_shots_do_not_favour_the_larger_class(base):
     for i in range(0, 30, 2):
         few, many = np.flatnonzero(y == i), np.flatnonzero(y == i + 1)
         supports = np.r_[few[:1], many[:30]]
-        clf = FewShotClassifier(scale=base.scale_).fit(x[supports], y[supports])
+        clf = FewShotClassifier(prior=base.prior_).fit(x[supports], y[supports])
         p = clf.predict_proba(x[np.r_[few[30:], many[30:]]])
         predicted += p.sum(0)
     share = predicted[0] / predicted.sum()
@@ -174,14 +175,14 @@ def test_unequal_shots_do_not_favour_the_larger_class(base):
 
 def test_many_classes_of_one_example_are_no_regression(base):
     x, y = classes(seed=2, n_classes=60, per_class=1)
-    FewShotClassifier(scale=base.scale_).fit(x, y)  # scikit-learn would warn: warnings are errors
+    FewShotClassifier(prior=base.prior_).fit(x, y)  # scikit-learn would warn: warnings are errors
 
 
 def test_one_shot_of_each_class_is_a_guess_and_says_so():
     x, y = classes(n_classes=4, per_class=1)
     with pytest.warns(UserWarning, match="which is a guess"):
         clf = FewShotClassifier().fit(x, y)
-    assert "not learned" in repr(clf.scale_)
+    assert "not learned" in repr(clf.prior_)
     assert clf.predict(x).tolist() == [0, 1, 2, 3]
 
 
@@ -192,7 +193,7 @@ def test_classes_of_any_size_are_learned_from(counts):
     x = draw.normal(size=(len(counts), 8))[y] + 0.5 * draw.normal(size=(len(y), 8))
     for scaler in ("svs", "d-svs"):
         clf = FewShotClassifier(scaler=scaler, steps=20).fit(x, y)
-        assert clf.scale_.n_classes == sum(n > 1 for n in counts)
+        assert clf.prior_.n_classes == sum(n > 1 for n in counts)
         p = clf.predict_proba(x)
         assert np.isfinite(p).all()
         np.testing.assert_allclose(p.sum(1), 1)
@@ -207,7 +208,7 @@ def test_a_little_data_does_not_make_it_sure(n_classes, per_class):
         x, y = classes(n_classes=n_classes, per_class=20, seed=seed, common=0.0)
         few = np.arange(len(y)) % 20 < per_class
         for scale, values in nll.items():
-            p = FewShotClassifier(scale=scale).fit(x[few], y[few]).predict_proba(x[~few])
+            p = FewShotClassifier(prior=scale).fit(x[few], y[few]).predict_proba(x[~few])
             values.append(-np.log(p[np.arange(len(p)), y[~few]].clip(1e-12)).mean())
     assert np.mean(nll[None]) < np.mean(nll[20.0]) + (0.5 if per_class == 2 else 0.15)
 
@@ -243,14 +244,14 @@ def test_one_class_of_many_examples_leaves_the_others_alone():
 
 def test_classes_that_the_scale_was_learned_on_have_less_of_it(base, tmp_path):
     x, y = classes(seed=3, n_classes=4, per_class=6)
-    task = FewShotClassifier(scale=base.scale_).fit(x, y)
+    task = FewShotClassifier(prior=base.prior_).fit(x, y)
     assert base.own_.all()
     assert not task.own_.any()
-    assert not FewShotClassifier(scale=20.0).fit(x, y).own_.any()
+    assert not FewShotClassifier(prior=20.0).fit(x, y).own_.any()
     count = torch.full((2,), 20.0)
-    many = base.scale_.mean * 20 / (20 + base.scale_.shot_offset)
+    many = base.prior_.mean * 20 / (20 + base.prior_.shot_offset)
     own, new = many * (23 / 24) ** 0.75, many * (25 / 24) ** 0.75
-    at = base.scale_.at_shots
+    at = base.prior_.at_shots
     assert at(count).tolist() == pytest.approx([new, new])
     assert at(count, torch.tensor([True, True])).tolist() == pytest.approx([own, own])
     both = (own + new) / 2  # for all classes the same, so that it favours none
@@ -266,26 +267,28 @@ def test_classes_that_the_scale_was_learned_on_have_less_of_it(base, tmp_path):
 
     alone = FewShotClassifier().fit(x[:13], y[:13])  # of the third class there is one example
     assert alone.own_.tolist() == [True, True, False]
-    plain = FewShotClassifier(center=False).fit(x, y).scale_
+    plain = FewShotClassifier(center=False).fit(x, y).prior_
     assert plain.at_shots(count).tolist() == pytest.approx(
         2 * [plain.mean * 20 / (20 + plain.shot_offset)]
     )
 
 
 def test_what_is_believed_of_the_scale_before_anything_is_seen():
-    learner = scale_learner.ScaleLearner()
-    nothing = Seen(1, torch.zeros(1, 4, 2), torch.zeros(1, 4).long(), torch.zeros(1, 4).long())
+    learner = scale_learner.PriorLearner()
+    nothing = Similarities(
+        1, torch.zeros(1, 4, 2), torch.zeros(1, 4).long(), torch.zeros(1, 4).long()
+    )
     assert learner._scale([nothing], 2).mean == pytest.approx(20, rel=0.01)
     assert learner._origin_factor(5) == pytest.approx(0.8**0.75)  # the origin is their own mean
     assert learner._origin_factor(20) == pytest.approx((1 + 1 / 15) ** 0.75)  # of the other folds
-    assert scale_learner.ScaleLearner(center=False)._origin_factor(5) == 1
+    assert scale_learner.PriorLearner(center=False)._origin_factor(5) == 1
 
 
 def test_a_factor_is_taken_out_of_the_scale(generator):
     similarity = torch.rand(50, 8, 4, generator=generator)
     labels = torch.randint(4, (50, 8), generator=generator)
     similarity.scatter_add_(-1, labels.unsqueeze(-1), torch.full((50, 8, 1), 0.3))
-    seen, learner = [Seen(5, similarity, labels, labels)], scale_learner.ScaleLearner()
+    seen, learner = [Similarities(5, similarity, labels, labels)], scale_learner.PriorLearner()
     plain, halved = (learner._scale(seen, 10_000, factor) for factor in (1.0, 0.5))
     ours, theirs = (s.mean * 5 / (5 + s.shot_offset) for s in (halved, plain))
     assert ours == pytest.approx(2 * theirs, rel=1e-3)
@@ -293,7 +296,7 @@ def test_a_factor_is_taken_out_of_the_scale(generator):
 
 def test_a_search_that_stops_too_early_goes_on():
     x, y = classes(seed=1)
-    near, far = (FewShotClassifier(init_scale=start).fit(x, y).scale_ for start in (20.0, 300.0))
+    near, far = (FewShotClassifier(init=start).fit(x, y).prior_ for start in (20.0, 300.0))
     assert far.mean == pytest.approx(near.mean, rel=1e-3)
 
 
@@ -328,24 +331,24 @@ def test_it_learns_where_gradients_are_off(mode):
 
 def test_arrays_of_any_layout(base):
     x, y = classes(seed=2, n_classes=4)
-    expected = FewShotClassifier(scale=base.scale_).fit(x, y).predict_proba(x)
+    expected = FewShotClassifier(prior=base.prior_).fit(x, y).predict_proba(x)
     frozen = x.copy()
     frozen.flags.writeable = False
     for other in (x[::-1], np.asfortranarray(x)[::-1], frozen[::-1]):
-        clf = FewShotClassifier(scale=base.scale_).fit(other, y[::-1])
+        clf = FewShotClassifier(prior=base.prior_).fit(other, y[::-1])
         np.testing.assert_allclose(clf.predict_proba(other), expected[::-1], atol=1e-10)
 
 
 @pytest.mark.usefixtures("as_user")
 def test_seeds_and_numbers_of_numpy(tmp_path):
     x, y = classes(n_classes=12)
-    zero, one = (FewShotClassifier(random_state=seed).fit(x, y).scale_.mean for seed in (0, 1))
+    zero, one = (FewShotClassifier(random_state=seed).fit(x, y).prior_.mean for seed in (0, 1))
     assert zero != one
-    assert FewShotClassifier().fit(x, y).scale_.mean == zero
+    assert FewShotClassifier().fit(x, y).prior_.mean == zero
     clf = FewShotClassifier(
         random_state=np.random.RandomState(3),
         shrinkage=np.float32(0.5),
-        init_scale=np.float32(20),
+        init=np.float32(20),
         n_tasks=np.int64(3),
         scaler="d-svs",
         steps=2,
@@ -358,32 +361,32 @@ def test_useless_features_give_even_odds():
     x, y = np.ones((40, 6)), np.repeat(np.arange(4), 10)
     p = FewShotClassifier().fit(x, y).predict_proba(x)
     np.testing.assert_allclose(p, 0.25, atol=1e-6)
-    zeros = FewShotClassifier(scale=10.0).fit(np.zeros((4, 6)), np.arange(4))
+    zeros = FewShotClassifier(prior=10.0).fit(np.zeros((4, 6)), np.arange(4))
     np.testing.assert_allclose(zeros.predict_proba(np.zeros((2, 6))), 0.25)
 
 
 def test_half_precision_is_computed_with_in_single(base):
     x, y = classes(seed=2, n_classes=4)
-    half = FewShotClassifier(scale=base.scale_).fit(x.astype(np.float16), y)
+    half = FewShotClassifier(prior=base.prior_).fit(x.astype(np.float16), y)
     p = half.predict_proba(x.astype(np.float16))
     assert p.dtype == np.float32
-    single = FewShotClassifier(scale=base.scale_).fit(x, y).predict_proba(x)
+    single = FewShotClassifier(prior=base.prior_).fit(x, y).predict_proba(x)
     np.testing.assert_allclose(p, single, atol=0.02)
     again = FewShotClassifier().fit(classes()[0].astype(np.float16), classes()[1])
-    assert again.scale_.mean == pytest.approx(base.scale_.mean, rel=0.02)
+    assert again.prior_.mean == pytest.approx(base.prior_.mean, rel=0.02)
 
 
 def test_thousands_of_classes_in_bounded_memory(monkeypatch):
     """Beyond the answer itself, predicting holds one chunk at a time."""
-    from varscale import estimator
+    from varscale.classifier import estimator
 
     x, y = classes(n_classes=5000, per_class=2, dim=8)
-    clf = FewShotClassifier(scale=20.0).fit(x, y)
+    clf = FewShotClassifier(prior=20.0).fit(x, y)
     whole = clf.predict_proba(x[:64])
     seen = []
-    original = type(clf.scale_.metric).__call__
+    original = type(clf.prior_.metric).__call__
     monkeypatch.setattr(
-        type(clf.scale_.metric),
+        type(clf.prior_.metric),
         "__call__",
         lambda self, q, c: seen.append(len(q)) or original(self, q, c),
     )
@@ -414,12 +417,12 @@ def test_saved_and_loaded_it_answers_alike(scaler, tmp_path):
     twin = FewShotClassifier.load(tmp_path / "model.safetensors")
     assert np.array_equal(twin.predict_proba(x), clf.predict_proba(x))
     assert np.array_equal(twin.predict(x, reject=0.05), clf.predict(x, reject=0.05))
-    assert repr(twin.scale_) == repr(clf.scale_)
+    assert repr(twin.prior_) == repr(clf.prior_)
     assert twin.get_params()["scaler"] == scaler
     twin.partial_fit(x[:3] + 9, ["new and longer than the others"] * 3)
     assert "new and longer than the others" in twin.classes_
     refitted = clone(FewShotClassifier.load(tmp_path / "model.safetensors")).fit(x[:4], y[:4])
-    assert refitted.scale_.mean == clf.scale_.mean  # what was loaded keeps its scale
+    assert refitted.prior_.mean == clf.prior_.mean  # what was loaded keeps its scale
 
 
 @pytest.mark.parametrize(
@@ -508,26 +511,26 @@ def test_wrong_data_are_refused(base):
     with pytest.raises(ValueError, match="at least 2 classes"):
         FewShotClassifier().fit(x[:5], y[:5])
     with pytest.raises(ValueError, match="embeddings of 16 numbers"):
-        FewShotClassifier(scale=base.scale_).fit(x[:, :4], y)
+        FewShotClassifier(prior=base.prior_).fit(x[:, :4], y)
     with pytest.raises(ValueError, match="NaN"):
         FewShotClassifier().fit(np.where(x > 3, np.nan, x), y)
     with pytest.raises(ValueError, match=r"no number above 1e\+300"):
         FewShotClassifier().fit(1e305 * x.astype(np.float64), y)
-    clf = FewShotClassifier(scale=base.scale_).fit(x, y)
+    clf = FewShotClassifier(prior=base.prior_).fit(x, y)
     with pytest.raises(ValueError, match="Expected classes like 0, got 'three'"):
         clf.partial_fit(x[:1], ["three"])
     with pytest.raises(ValueError, match="Expected classes like 'a', got 1"):
-        FewShotClassifier(scale=10.0).fit(x, np.array(["a", "b", "c"])[y]).partial_fit(x[:1], [1])
+        FewShotClassifier(prior=10.0).fit(x, np.array(["a", "b", "c"])[y]).partial_fit(x[:1], [1])
     with pytest.raises(ValueError, match="reject between 0 and 1"):
         clf.predict(x, reject=5)
     for wrong in (clf, "base.safetensors"):
         with pytest.raises(ValueError, match="a number or a classifier's scale_"):
-            FewShotClassifier(scale=wrong).fit(x, y)
-    named = FewShotClassifier(scale=base.scale_).fit(x, np.array(["a", "b", "unknown"])[y])
+            FewShotClassifier(prior=wrong).fit(x, y)
+    named = FewShotClassifier(prior=base.prior_).fit(x, np.array(["a", "b", "unknown"])[y])
     with pytest.raises(ValueError, match="no class called 'unknown'"):
         named.predict(x, reject=0.1)
     with pytest.raises(ValueError, match="at least 10 classes"):
-        FewShotClassifier(scale=10.0).fit(x, y).predict(x, reject=0.1)
+        FewShotClassifier(prior=10.0).fit(x, y).predict(x, reject=0.1)
 
 
 @pytest.mark.slow
@@ -542,7 +545,7 @@ def test_choosing_what_the_classes_are_worth_on_held_out_ones(monkeypatch):
     monkeypatch.setattr(scale_learner, "simplest_good", rule)
     chosen = FewShotClassifier(scaler="d-svs", n_tasks="cv", steps=20).fit(x, y)
     fixed = FewShotClassifier(scaler="d-svs", n_tasks=4.0, steps=20).fit(x, y)  # 1, 2, 4
-    assert torch.equal(chosen.scale_.metric.weight, fixed.scale_.metric.weight)
+    assert torch.equal(chosen.prior_.metric.weight, fixed.prior_.metric.weight)
     assert asked[0].shape == (3, 16)
     assert (asked[0] > 0).all()
 
@@ -555,7 +558,7 @@ def test_losses_of_base_classes_in_a_plain_loop(generator):
         similarity = torch.rand(2, 5, way, generator=generator)
         labels = torch.randint(way, (2, 5), generator=generator)
         names = torch.randint(6, (2, 5), generator=generator)
-        seen.append(Seen(shot, similarity, labels, names))
+        seen.append(Similarities(shot, similarity, labels, names))
         for t in range(2):
             for q in range(5):
                 scores = [0.7 * 3.0 * shot / (shot + 0.5) * s.item() for s in similarity[t, q]]

@@ -45,13 +45,13 @@ def test_the_size_of_embeddings_does_not_matter(dtype, size, digits, options, tm
     sized.save(tmp_path / "x")
     loaded = FewShotClassifier.load(tmp_path / "x")
     assert np.array_equal(loaded.predict_proba((size * query).astype(dtype)), answer)
-    assert sized.scale_.mean == pytest.approx(plain.scale_.mean, rel=digits)
+    assert sized.prior_.mean == pytest.approx(plain.prior_.mean, rel=digits)
 
 
 @pytest.mark.parametrize("size", [2.0**120, 2.0**-120])
 def test_rows_of_any_size_beside_ordinary_ones(size):
     x, y = of_size_one(3, 0)
-    clf = FewShotClassifier(scale=10.0).fit(x.astype(np.float32), y)
+    clf = FewShotClassifier(prior=10.0).fit(x.astype(np.float32), y)
     sizes = np.where(np.arange(len(x)) % 2, size, 1.0)[:, None]
     both = clf.predict_proba((x * sizes).astype(np.float32))
     np.testing.assert_allclose(both, clf.predict_proba(x.astype(np.float32)), atol=1e-5)

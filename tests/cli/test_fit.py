@@ -89,7 +89,7 @@ def test_more_items_are_added_and_nothing_is_learned(files, capsys):
     after = FewShotClassifier.load(files / "few.st")
     expected = before.partial_fit(x[:3].astype(np.float32), ["ape", "dog", "dog"])
     np.testing.assert_array_equal(after.predict_proba(x), expected.predict_proba(x))
-    assert after.scale_.mean == 15
+    assert after.prior_.mean == 15
 
 
 def test_several_classes_for_each_item(files, capsys):

@@ -21,7 +21,7 @@ def test_ls_names_every_member(capsys):
     assert set(listing["scalers"]) == {
         "fixed", "together", "svs", "decay", "d-svs", "avs", "d-avs", "d-avs-low-rank"
     }  # fmt: skip
-    assert "prior_loc" in listing["scalers"]["svs"]["options"]
+    assert "prior_mean" in listing["scalers"]["svs"]["options"]
     assert run("ls") == 0
     assert "matching" in capsys.readouterr().out
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import varscale
 from varscale.cli.main import main
-from varscale.evaluation import evaluate
+from varscale.evaluation.evaluation import evaluate
 
 TRAIN = [
     "train", "--dataset", "tiny-images", "--backbone", "tiny", "--metric", "cosine",
@@ -186,7 +186,7 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),
         (["--scaler", "svs", "--scaler_options.rate", "1"], "Did you mean"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["--scaler", "svs", "--scaler_options.init_loc", "abc"], "value that it cannot have"),
+        (["--scaler", "svs", "--scaler_options.init", "abc"], "value that it cannot have"),
         (["--scaler", "d-avs", "--scaler_options.hidden", "-3"], "value that it cannot have"),
         (["--accelerator", "mps"], "There is no mps device here"),
     ],

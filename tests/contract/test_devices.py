@@ -11,16 +11,18 @@ from contract.test_members import PAIRS, build, episode_for
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from varscale.conformal import LEVELS, Conformity
+from varscale.classifier.learner import PriorLearner, Recipe, Scale
+from varscale.classifier.prior import Prior
+from varscale.classifier.similarities import draw_similarities
 from varscale.data import Dataset, EpisodeSampler
-from varscale.evaluation import embedded, predict_rows
+from varscale.evaluation.conformal import LEVELS, Conformity
+from varscale.evaluation.evaluation import embed_split
+from varscale.functional.shots import temper
 from varscale.hosts import HOSTS
-from varscale.learned_scale import LearnedScale
-from varscale.optimization import clip_gradients
-from varscale.scale_learner import Recipe, Scale, ScaleLearner
-from varscale.seen import tasks_seen
-from varscale.shots import tempered
-from varscale.update import TaskLoss
+from varscale.learn.optimizers import optimizers
+from varscale.learn.step import clip_gradients
+from varscale.model.rows import predict_rows
+from varscale.runs.loss import TaskLoss
 
 META = torch.device("meta")
 
@@ -53,12 +55,12 @@ class NothingRead(TorchDispatchMode):
 @pytest.mark.parametrize(("host", "scaler"), PAIRS)
 def test_a_training_step_stays_on_its_device(host, scaler, algorithm):
     model = build(host, scaler).to(META)
-    optimizers = model.optimizers(queries_per_task=6, algorithm=algorithm)
+    steppers = optimizers(model, queries_per_task=6, algorithm=algorithm)
     episode = episode_for(model).to(META)
     with OneDevice():
         terms = TaskLoss(model, seed=0)(5, episode.n_way, **episode.tensors)
         terms["loss"].backward()
-        for optimizer in optimizers:
+        for optimizer in steppers:
             clip_gradients(optimizer, 1.0, "variable")
             clip_gradients(optimizer, 1.0, "global")
             optimizer.step()
@@ -73,7 +75,7 @@ def test_predictions_stay_on_their_device(host, scaler, samples, tiny_images):
     rows = EpisodeSampler(split.labels, 3, 2, 4).batch(0, 2)
     model = build(host, scaler).to(META).eval()
     episode = split.episode(rows).to(META)
-    items = embedded(model, split, META)
+    items = embed_split(model, split, META)
     with OneDevice(), torch.no_grad():
         if HOSTS[host].conditioned:
             log_p = model(episode, samples=samples)
@@ -111,11 +113,11 @@ def test_the_classifier_stays_on_its_device():
     conformity = Conformity(**{name: t.to(META) for name, t in vars(conformity).items()})
     count, own = (torch.ones(12, device=META, dtype=dtype) for dtype in (torch.long, torch.bool))
     with OneDevice():
-        metric = ScaleLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
-        seen = tasks_seen(metric, x, labels, labels, 0, 0)
-        scale = LearnedScale(metric, *start, conformity, 12, centred=True)
+        metric = PriorLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
+        seen = draw_similarities(metric, x, labels, labels, 0, 0)
+        scale = Prior(metric, *start, conformity, 12, centred=True)
         similarity = scale.metric(x, x[:12])
-        logits = tempered(similarity, scale.at_shots(count.double(), own).unsqueeze(0))
+        logits = temper(similarity, scale.at_shots(count.double(), own).unsqueeze(0))
         floor = conformity.thresholds(count, 0.1)
     tensors = [*scale.tensors().values(), logits, floor, *(tasks.own for tasks in seen)]
     assert {t.device for t in tensors} == {META}

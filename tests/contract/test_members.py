@@ -8,6 +8,7 @@ from safetensors.torch import load, save
 import varscale
 from varscale.backbones import BACKBONES
 from varscale.hosts import HOSTS
+from varscale.learn.optimizers import optimizers
 from varscale.scalers import SCALERS
 
 IMAGES = {
@@ -65,7 +66,7 @@ def test_every_parameter_is_learned_exactly_once(host, scaler):
     model = build(host, scaler)
     learned = [
         id(p)
-        for optimizer in model.optimizers(queries_per_task=6)
+        for optimizer in optimizers(model, queries_per_task=6)
         for group in optimizer.param_groups
         for p in group["params"]
     ]
@@ -85,9 +86,9 @@ def test_predictions_are_distributions(host, scaler):
 def test_save_and_load(host, scaler):
     model = build(host, scaler)
     episode = episode_for(model)
-    optimizers = model.optimizers(queries_per_task=6)
+    steppers = optimizers(model, queries_per_task=6)
     model.loss(episode, index=0).total.backward()
-    for optimizer in optimizers:
+    for optimizer in steppers:
         optimizer.step()
     state = load(save({k: v.contiguous() for k, v in model.state_dict().items()}))
     torch.manual_seed(1)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from varscale.files import write_whole
+from varscale.core.files import write_whole
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])

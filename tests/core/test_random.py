@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from varscale import random
+from varscale.core import random
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from varscale.registry import Registry
+from varscale.core.registry import Registry
 
 
 class Base:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from varscale.core.processes import Processes
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.feed import Feed
-from varscale.distributed import Processes
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from varscale.data.pickles import read_pickle
 from varscale.data.prepare import prepare
 from varscale.data.readers import Options
-from varscale.data.store import prepared
+from varscale.data.store import list_prepared
 
 
 @pytest.fixture
@@ -306,4 +306,4 @@ def test_one_class_is_too_few(kind, tmp_path, root):
         forms.write(source / "b" / "0.png", b"nothing")
     with pytest.raises(ValueError, match=r"at least two classes in .* got 'a' alone. Add classes"):
         prepare("mine", source, options, root=root)
-    assert prepared(root) == []
+    assert list_prepared(root) == []

@@ -27,7 +27,7 @@ from varscale.data.pickles import read_pickle
 from varscale.data.prepare import already_prepared, prepare
 from varscale.data.readers import Options
 from varscale.data.split import seeded_split
-from varscale.data.store import check, prepared
+from varscale.data.store import check, list_prepared
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_embeddings_with_names_and_split(tmp_path, root):
 def test_wrong_embeddings_are_refused(arrays, message, tmp_path, root):
     with pytest.raises(ValueError, match=message):
         prepare("bad", npz(tmp_path / "e.npz", **arrays), root=root)
-    assert prepared(root) == []
+    assert list_prepared(root) == []
 
 
 # --- opening, episodes, checks --------------------------------------------------------------------
@@ -689,7 +689,7 @@ def test_killed_anywhere_and_run_again_it_ends_the_same(tmp_path, root):
         time.sleep(moment * duration)
         job.send_signal(signal.SIGKILL)
         job.communicate()
-        assert set(prepared(root)) <= {"mine"}
+        assert set(list_prepared(root)) <= {"mine"}
         subprocess.run(command, check=True, capture_output=True)
         assert check(root, "mine").hash == whole
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varscale import random
+from varscale.core import random
 from varscale.data import EpisodeSampler
 
 LABELS = np.repeat(np.arange(64), 600)

@@ -8,7 +8,7 @@ import torch
 from test_estimator import classes
 
 from varscale import FewShotClassifier
-from varscale.conformal import LEVELS, Conformity, class_quantiles
+from varscale.evaluation.conformal import LEVELS, Conformity, class_quantiles
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -39,18 +39,18 @@ def test_only_classes_that_were_seen_count():
     """Small classes take no part in tasks of many shots, so they promise nothing about them."""
     x, y = classes(n_classes=30, per_class=30)
     kept = (y < 15) | (np.arange(len(y)) % 30 < 3)  # half of the classes keep three items
-    conformity = FewShotClassifier().fit(x[kept], y[kept]).scale_.conformity
+    conformity = FewShotClassifier().fit(x[kept], y[kept]).prior_.conformity
     assert conformity.shots.tolist() == [1, 2, 3, 5, 10, 20]
     assert conformity.n_classes[-1] == 15
     assert 15 <= conformity.n_classes[0] <= 30
-    assert FewShotClassifier().fit(x, y).scale_.conformity.n_classes.tolist() == [30] * 6
+    assert FewShotClassifier().fit(x, y).prior_.conformity.n_classes.tolist() == [30] * 6
 
 
 @lru_cache
 def scales():
     """What eight draws of base classes teach."""
     draws = [classes(seed=seed, n_classes=30, per_class=12) for seed in range(8)]
-    return [FewShotClassifier().fit(x, y).scale_ for x, y in draws]
+    return [FewShotClassifier().fit(x, y).prior_ for x, y in draws]
 
 
 @pytest.mark.parametrize("shot", [1, 5])
@@ -62,7 +62,7 @@ def test_a_new_class_loses_at_most_its_share(shot):
         x, y = classes(seed=1000 + seed, n_classes=20, per_class=30)
         known = y < 10
         first = np.arange(len(y)) % 30 < shot
-        clf = FewShotClassifier(scale=scale).fit(x[known & first], y[known & first])
+        clf = FewShotClassifier(prior=scale).fit(x[known & first], y[known & first])
         for share, values in rates.items():
             values.append(clf.is_unknown(x[known & ~first], share).mean())
         caught.append(clf.is_unknown(x[~known], 0.3).mean())
@@ -74,7 +74,7 @@ def test_a_new_class_loses_at_most_its_share(shot):
 def test_predict_answers_unknown():
     base = FewShotClassifier().fit(*classes())
     x, y = classes(seed=7, n_classes=6)
-    clf = FewShotClassifier(scale=base.scale_).fit(x[y < 3], y[y < 3])
+    clf = FewShotClassifier(prior=base.prior_).fit(x[y < 3], y[y < 3])
     answers = clf.predict(x, reject=0.1)
     assert answers.dtype == object
     unknown = clf.is_unknown(x, 0.1)

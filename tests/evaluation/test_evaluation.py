@@ -7,19 +7,19 @@ import pytest
 import torch
 
 import varscale
+from varscale.core.processes import ALONE, Processes
 from varscale.data import Dataset, EpisodeSampler
-from varscale.distributed import ALONE, Processes
-from varscale.evaluation import evaluate
-from varscale.hosts import HOSTS, PrototypicalNetwork
-from varscale.metrics import (
+from varscale.evaluation.evaluation import evaluate
+from varscale.evaluation.metrics import (
     brier_score,
     calibration_bins,
     expected_calibration_error,
     interval,
     t_interval,
 )
+from varscale.hosts import HOSTS, PrototypicalNetwork
 
-OPTIONS = {"svs": {"init_loc": 10.0}, "d-svs": {"init_loc": 10.0}, "d-avs": {"hidden": 5}}
+OPTIONS = {"svs": {"init": 10.0}, "d-svs": {"init": 10.0}, "d-avs": {"hidden": 5}}
 
 
 @pytest.fixture(params=["svs", "d-svs", "d-avs", "matching", "tadam"])
@@ -70,7 +70,7 @@ def test_draws_of_the_scale_do_not_depend_on_the_pieces(tiny_images, model, monk
 def test_figures_against_plain_loops(tiny_images):
     torch.manual_seed(0)
     model = varscale.create(
-        backbone="tiny", scaler="svs", scaler_options={"init_loc": 30.0}, metric="cosine"
+        backbone="tiny", scaler="svs", scaler_options={"init": 30.0}, metric="cosine"
     )
     model.double().eval()
     split = Dataset.open(tiny_images)["test"]

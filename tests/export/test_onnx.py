@@ -10,27 +10,28 @@ import torch
 from conftest import TINY
 
 import varscale
-from varscale import onnx_classifier, onnx_graph
+from varscale.classifier.estimator import FewShotClassifier
 from varscale.cli.main import main
-from varscale.estimator import FewShotClassifier
-from varscale.functional import log_softmax
-from varscale.onnx_graph import FewShotGraph, export_model
+from varscale.export import classifier as onnx_classifier
+from varscale.export import onnx as onnx_graph
+from varscale.export.model import FewShotGraph, export_model
+from varscale.functional.bound import log_softmax
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
 
 DIM = {"backbone": "identity", "backbone_options": {"dim": 6}}
 CASES = {
-    "svs": {"scaler": "svs", "metric": "cosine", "scaler_options": {"init_loc": 8.0}},
+    "svs": {"scaler": "svs", "metric": "cosine", "scaler_options": {"init": 8.0}},
     "shots": {
         "scaler": "d-svs",
         "metric": "euclidean",
-        "scaler_options": {"prior": "hierarchical", "init_loc": 9.0, "shot_offset": 0.6},
+        "scaler_options": {"family": "hierarchical", "init": 9.0, "shot_offset": 0.6},
     },
     "d-avs": {"scaler": "d-avs", "metric": "cosine", "scaler_options": {"hidden": 8}},
     "low rank": {"scaler": "d-avs-low-rank", "metric": "dot"},
     "unscaled": {"scaler": None},
     "norm": {"scaler": "fixed", "metric": "norm"},
-    "matching": {"host": "matching", "scaler": "svs", "scaler_options": {"init_loc": 8.0}},
+    "matching": {"host": "matching", "scaler": "svs", "scaler_options": {"init": 8.0}},
 }
 
 
@@ -66,7 +67,7 @@ def test_a_whole_run_from_images_on_the_command_line(tmp_path, tiny_images, caps
     import onnxruntime
 
     run = tmp_path / "run"
-    options = {**TINY, "scaler": "svs", "scaler_options.init_loc": 8.0}
+    options = {**TINY, "scaler": "svs", "scaler_options.init": 8.0}
     options |= {"steps": 4, "val_every": 0, "n_shot": 2}
     words = [f"--{key}={value}" for key, value in options.items()]
     assert main(["train", *words, "--out", str(run)]) == 0
@@ -117,10 +118,10 @@ def fitted(**how):
     """Classes of one to four examples, and a classifier whose scale was learned on others."""
     draw = np.random.default_rng(0)
     base, y = draw.normal(size=(24, 6)), np.repeat(np.arange(24), 10)
-    learned = FewShotClassifier(**how).fit(base[y] + 0.6 * draw.normal(size=(240, 6)), y).scale_
+    learned = FewShotClassifier(**how).fit(base[y] + 0.6 * draw.normal(size=(240, 6)), y).prior_
     labels = np.repeat(["a", "b", "c", "ü"], [1, 2, 3, 4])
     centres = draw.normal(size=(4, 6))[np.repeat(np.arange(4), [1, 2, 3, 4])]
-    return FewShotClassifier(scale=learned).fit(centres + 0.6 * draw.normal(size=(10, 6)), labels)
+    return FewShotClassifier(prior=learned).fit(centres + 0.6 * draw.normal(size=(10, 6)), labels)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +174,14 @@ def test_embeddings_far_from_the_origin_owe_their_difference_to_rounding(tmp_pat
     x, y = np.random.default_rng(0).normal(size=(240, 16)), np.repeat(np.arange(24), 10)
     far = FewShotClassifier().fit(100 + x + 2 * x[y], y)
     assert onnx_classifier.export_classifier(far, tmp_path / "x.onnx") < 1e-4
-    huge = FewShotClassifier(scale=5.0).fit(1e39 * x, y)
+    huge = FewShotClassifier(prior=5.0).fit(1e39 * x, y)
     with pytest.raises(ValueError, match="single precision can hold"):
         onnx_classifier.export_classifier(huge, tmp_path / "x.onnx")
 
 
 def test_export_refuses_before_it_writes(tmp_path, capsys):
     stored = tmp_path / "few.safetensors"
-    FewShotClassifier(scale=10.0).fit(np.eye(3), [0, 1, 2]).save(stored)
+    FewShotClassifier(prior=10.0).fit(np.eye(3), [0, 1, 2]).save(stored)
     before = stored.read_bytes()
     for words, said in [
         ([str(stored), str(stored)], "another file to write"),

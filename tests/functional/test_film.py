@@ -2,7 +2,7 @@ import oracle
 import pytest
 import torch
 
-from varscale.film import film
+from varscale.functional.film import film
 
 
 @pytest.fixture

@@ -180,9 +180,12 @@ def test_query_nll_of_no_queries_is_zero():
     "values", [(1.3, 0.7, -0.5, 2.0), (4.0, 0.2, 1.0, 1.0), (0.0, 3.0, 0.0, 1.0)]
 )
 def test_gaussian_kl_equals_integral(values):
-    loc, scale, prior_loc, prior_scale = values
+    loc, scale, prior_mean, prior_sigma = values
     ours = vf.gaussian_kl(
-        torch.tensor(loc, dtype=torch.float64), torch.tensor(scale).double(), prior_loc, prior_scale
+        torch.tensor(loc, dtype=torch.float64),
+        torch.tensor(scale).double(),
+        prior_mean,
+        prior_sigma,
     )
     assert ours.item() == pytest.approx(oracle.gaussian_kl(*values), abs=1e-7)
 

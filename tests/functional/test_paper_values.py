@@ -8,9 +8,9 @@ import torch
 
 from varscale import functional as vf
 from varscale.backbones import Conv4, ResNet12
-from varscale.config_files import read_config, shipped_configs
-from varscale.cotraining import CotrainingPlan
 from varscale.hosts import Tadam
+from varscale.learn.cotraining import CotrainingPlan
+from varscale.runs.config_files import read_config, shipped_configs
 from varscale.scalers import DAVS, DSVS, SVS
 
 pytestmark = pytest.mark.paper
@@ -21,15 +21,15 @@ def f64(x):
 
 
 @pytest.mark.parametrize(
-    ("loc", "scale", "prior_loc", "prior_scale", "expected", "digits"),
+    ("loc", "scale", "prior_mean", "prior_sigma", "expected", "digits"),
     [
         (1.3, 0.7, -0.5, 2.0, 1.0160721245, 10),
         (100.0, 0.2, 1.0, 1.0, 4901.629438, 6),
         (100.0, 0.2, 1.0, 1600.0, 8.489111, 6),
     ],
 )
-def test_gaussian_kl(loc, scale, prior_loc, prior_scale, expected, digits):
-    kl = vf.gaussian_kl(f64(loc), f64(scale), prior_loc, prior_scale)
+def test_gaussian_kl(loc, scale, prior_mean, prior_sigma, expected, digits):
+    kl = vf.gaussian_kl(f64(loc), f64(scale), prior_mean, prior_sigma)
     assert round(kl.item(), digits) == expected
 
 
@@ -91,7 +91,7 @@ def prior_only(scaler, steps, n_query=75):
 
 
 @pytest.mark.parametrize(
-    ("init_loc", "prior_loc", "expected"),
+    ("init", "prior_mean", "expected"),
     [
         (100.0, 1.0, 14.3969),
         (1000.0, 1.0, 136.1864),
@@ -99,13 +99,13 @@ def prior_only(scaler, steps, n_query=75):
         (1.0, 100.0, 86.6031),
     ],
 )
-def test_prior_only_trajectories(init_loc, prior_loc, expected):
-    scaler = SVS(init_loc=init_loc, prior_loc=prior_loc).double()
-    factor = 1 - scaler.lr * scaler.kl_weight / scaler.prior_scale**2
+def test_prior_only_trajectories(init, prior_mean, expected):
+    scaler = SVS(init=init, prior_mean=prior_mean).double()
+    factor = 1 - scaler.lr * scaler.kl_weight / scaler.prior_sigma**2
     first = prior_only(scaler, steps=100)
-    assert first == pytest.approx(prior_loc + (init_loc - prior_loc) * factor**100, abs=1e-9)
+    assert first == pytest.approx(prior_mean + (init - prior_mean) * factor**100, abs=1e-9)
     # The remaining 19,900 of 20,000 steps, by the factor that the first hundred have shown.
-    assert round(prior_loc + (first - prior_loc) * factor**19_900, 4) == expected
+    assert round(prior_mean + (first - prior_mean) * factor**19_900, 4) == expected
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_divergence_and_its_refusal():
         trajectory.append(mu)
     assert trajectory == [-1484, 22276, -334124]
     with pytest.raises(ValueError, match=r"< 2, got 16.*by -15.*Use lr < 2"):
-        DSVS(dim=1600, lr=16.0, prior_scale=1.0, kl_weight=1.0)
+        DSVS(dim=1600, lr=16.0, prior_sigma=1.0, kl_weight=1.0)
 
 
 def test_lambda():

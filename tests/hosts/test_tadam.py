@@ -6,7 +6,7 @@ from torch import nn
 
 import varscale
 from varscale.backbones import Conv4, ResNet12
-from varscale.functional import log_softmax
+from varscale.functional.bound import log_softmax
 from varscale.hosts import Tadam
 
 ITEM = (1, 8, 8)
@@ -64,7 +64,7 @@ def test_then_the_condition_matters():
 
 @pytest.mark.parametrize("scaler", [None, "d-svs", "d-avs"])
 def test_a_task_of_a_batch_is_as_alone(scaler):
-    options = {"init_loc": 10.0} if scaler == "d-svs" else None
+    options = {"init": 10.0} if scaler == "d-svs" else None
     model, episode = adapted(scaler, scaler_options=options).eval(), episode_of()
     together = model(episode)
     for t in range(3):
@@ -131,7 +131,7 @@ def test_other_readings():
     squared = adapted(metric="euclidean")
     assert (squared.host.normalize, squared.host.kappa) == ("none", 1.0)
     assert float(squared.scaler.loc) == 7.5
-    learned = adapted("together", metric="norm", scaler_options={"init_loc": 7.5})
+    learned = adapted("together", metric="norm", scaler_options={"init": 7.5})
     assert learned.host.normalize == "none"
     learned.loss(episode_of(), index=0).total.backward()
     assert learned.scaler.loc.grad.abs() > 0

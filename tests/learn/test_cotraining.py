@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from conftest import TINY
 
-from varscale.config import TrainConfig, resolved
-from varscale.cotraining import Cotraining, CotrainingPlan
+from varscale.core.processes import Processes
 from varscale.data import Dataset
-from varscale.distributed import Processes
-from varscale.launch import launched
-from varscale.run import Run
-from varscale.training import Trainer
+from varscale.learn.cotraining import Cotraining, CotrainingPlan
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.launch import launch
+from varscale.runs.run import Run
+from varscale.runs.trainer import Trainer
 
 OPTIONS = {
     **TINY,
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def cotraining_of(plan=None, *, seed=0, steps=1000, processes=None):
-    config = resolved(TrainConfig(**{**OPTIONS, "steps": steps, "seed": seed}), dataset())
+    config = resolve(TrainConfig(**{**OPTIONS, "steps": steps, "seed": seed}), dataset())
     given = {} if processes is None else {"processes": processes}
     plan = CotrainingPlan() if plan is None else plan
     host = config.model().host
@@ -39,9 +39,9 @@ def dataset():
 
 
 def trainer_of(path, **options):
-    config = resolved(TrainConfig(**{**OPTIONS, **options}), dataset())
+    config = resolve(TrainConfig(**{**OPTIONS, **options}), dataset())
     run = Run.create(path, config, dataset())
-    fabric = launched(1, accelerator="cpu", precision=config.precision)
+    fabric = launch(1, accelerator="cpu", precision=config.precision)
     return Trainer(run, config, fabric, dataset())
 
 
@@ -198,7 +198,7 @@ def test_impossible_settings_are_refused(options, message, as_user):
 def test_holding_out_everything_is_refused(tiny_images):
     options = {"cotraining_options": {"held_out": 0.999}}
     with pytest.raises(ValueError, match="All 84 training images are held out"):
-        resolved(TrainConfig(**{**OPTIONS, **options}), dataset())
+        resolve(TrainConfig(**{**OPTIONS, **options}), dataset())
 
 
 def test_a_batch_of_one_image_is_no_divergence(tiny_images, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import varscale
-from varscale.frozen import MixedTasks, learn
+from varscale.data.mixed import MixedTasks
+from varscale.learn.embeddings import learn_scaler
 
 
 @pytest.mark.parametrize("likelihood", ["sum", "mean"])
@@ -18,7 +19,7 @@ def test_a_rate_of_the_scalers_own_follows_the_queries_of_each_shape(likelihood)
             backbone_options={"dim": 6},
             metric="cosine",
             scaler="svs",
-            scaler_options={"init_loc": 5.0, "lr": 0.01, "kl_weight": 0.1},
+            scaler_options={"init": 5.0, "lr": 0.01, "kl_weight": 0.1},
             objective_options={"likelihood": likelihood},
         ).double()
 
@@ -27,7 +28,7 @@ def test_a_rate_of_the_scalers_own_follows_the_queries_of_each_shape(likelihood)
     tasks = MixedTasks(labels, ways=(5, 20), shots=(1,), n_query=4)
     assert [sampler.queries_per_task for _, sampler in tasks.parts] == [20, 80]
     learned, plain = model(), model()
-    learn(learned, table, tasks, steps=4, tasks_per_step=2)
+    learn_scaler(learned, table, tasks, steps=4, tasks_per_step=2)
     for step in range(4):
         rows = tasks.batch(step, 2)
         episode = varscale.Episode(

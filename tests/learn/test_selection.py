@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import varscale
-from varscale import frozen
-from varscale.frozen import MixedTasks, choose_n_tasks, held_out_nll, learn
-from varscale.held_out import class_nll, simplest_good
+from varscale.data.mixed import MixedTasks
+from varscale.learn import embeddings as frozen
+from varscale.learn.embeddings import choose_effective_tasks, held_out_nll, learn_scaler
+from varscale.learn.selection import class_nll, simplest_good
 
 
 def test_the_simplest_within_one_standard_error_of_the_best():
@@ -69,10 +70,10 @@ def model(n_tasks: float) -> varscale.ScaledModel:
         metric="cosine",
         scaler="d-svs",
         scaler_options={
-            "prior": "hierarchical",
+            "family": "hierarchical",
             "kl_weight": "elbo",
             "n_tasks": n_tasks,
-            "init_loc": 10.0,
+            "init": 10.0,
             "shot_offset": 0.5,
         },
     )
@@ -83,14 +84,16 @@ def model(n_tasks: float) -> varscale.ScaledModel:
 def test_classes_are_believed_as_far_as_other_classes_agree():
     x, y = embedded(0, 24, useful=4)
     how = {"steps": 60, "seed": 3}
-    agree, kept = choose_n_tasks(model, [200.0, 0.01], x, y, *embedded(1, 24, useful=4), **how)
+    agree, kept = choose_effective_tasks(
+        model, [200.0, 0.01], x, y, *embedded(1, 24, useful=4), **how
+    )
     assert agree == 200.0
     again = model(200.0)
-    learn(again, x, MixedTasks(y, seed=3), steps=60, seed=3)
+    learn_scaler(again, x, MixedTasks(y, seed=3), steps=60, seed=3)
     assert torch.equal(kept.scaler.loc, again.scaler.loc)
     # other classes differ in the very dimensions that these have not
     z, w = embedded(2, 24, useful=4)
-    assert choose_n_tasks(model, [200.0, 0.01], x, y, z.flip(1), w, **how)[0] == 0.01
+    assert choose_effective_tasks(model, [200.0, 0.01], x, y, z.flip(1), w, **how)[0] == 0.01
 
 
 def test_every_number_is_judged_by_the_same_tasks_the_least_first(monkeypatch):
@@ -103,7 +106,7 @@ def test_every_number_is_judged_by_the_same_tasks_the_least_first(monkeypatch):
 
     monkeypatch.setattr(frozen, "held_out_nll", nll)
     assert (
-        choose_n_tasks(model, [4.0, 1.0, 2.0], x, y, x, y, steps=1)[0] == 1.0
+        choose_effective_tasks(model, [4.0, 1.0, 2.0], x, y, x, y, steps=1)[0] == 1.0
     )  # as good as the others
     assert [n for n, _ in asked] == [1, 2, 4]
     assert len({tasks for _, tasks in asked}) == 1
@@ -153,4 +156,4 @@ def test_what_cannot_choose_is_refused_before_anything_is_learned():
         (([1.0], x[:3], np.arange(3), x, y), "two training classes with two items"),
     ]:
         with pytest.raises(ValueError, match=said):
-            choose_n_tasks(never, *wrong)
+            choose_effective_tasks(never, *wrong)

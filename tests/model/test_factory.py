@@ -5,7 +5,7 @@ from torch import nn
 import varscale
 from varscale import functional as vf
 from varscale.hosts import HOSTS, Host
-from varscale.presets import PAPER_TASKS, PRESETS
+from varscale.model.presets import PAPER_TASKS, PRESETS
 from varscale.scalers import DAVS, SVS
 
 
@@ -21,7 +21,7 @@ def make(scaler, preset="default", **options):
 
 def settings(model):
     s = model.scaler
-    return (s.prior_loc, s.prior_scale, s.kl_weight, s.lr)
+    return (s.prior_mean, s.prior_sigma, s.kl_weight, s.lr)
 
 
 def test_default_preset_is_the_table_of_recommended_defaults():
@@ -116,7 +116,7 @@ def test_a_host_of_ones_own_without_scaling():
 def test_own_modules_instead_of_names():
     backbone = nn.Flatten()
     backbone.out_dim = 12
-    scaler = SVS(init_loc=5.0)
+    scaler = SVS(init=5.0)
     model = varscale.create(backbone=backbone, scaler=scaler, preset="paper")
     assert model.scaler is scaler
     assert model.host.kappa == 1.0

@@ -5,15 +5,17 @@ import pytest
 import torch
 
 import varscale
-from varscale.frozen import MixedTasks, learn
+from varscale.data.mixed import MixedTasks
+from varscale.functional.shots import shot_factor, temper
+from varscale.learn.embeddings import learn_scaler
+from varscale.learn.optimizers import follow, optimizers
 from varscale.scalers import DSVS, SVS, Fixed, Together
-from varscale.shots import shot_factor, tempered
 
 
 def test_factor_and_tempered_scores_in_plain_loops(generator):
     logits = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
     count = torch.tensor([[1.0, 2.0, 7.0], [5.0, 5.0, 1.0]], dtype=torch.float64)
-    got = tempered(logits, shot_factor(count, 0.4).unsqueeze(-2))
+    got = temper(logits, shot_factor(count, 0.4).unsqueeze(-2))
     for t in range(2):
         for j in range(4):
             row = logits[t, j].tolist()
@@ -27,20 +29,18 @@ def test_gradients(generator):
     logits = torch.randn(2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     offset = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     count = torch.tensor([[1.0, 2.0, 5.0]], dtype=torch.float64)
-    assert torch.autograd.gradcheck(
-        lambda x, b: tempered(x, shot_factor(count, b)), (logits, offset)
-    )
+    assert torch.autograd.gradcheck(lambda x, b: temper(x, shot_factor(count, b)), (logits, offset))
 
 
 def test_equal_shots_scale_the_softmax_and_nothing_else(generator):
     logits = torch.randn(4, 3, generator=generator, dtype=torch.float64)
-    equal = tempered(logits, torch.full((1, 3), 0.6, dtype=torch.float64))
+    equal = temper(logits, torch.full((1, 3), 0.6, dtype=torch.float64))
     torch.testing.assert_close(equal.softmax(-1), (0.6 * logits).softmax(-1))
 
 
 def test_two_classes_of_unequal_shots_are_not_biased(generator):
     """A query that is as near to one as to the other has even odds, whatever the shots."""
-    p = tempered(torch.tensor([[3.0, 3.0], [4.0, 2.0]]), torch.tensor([[0.2, 0.9]])).softmax(-1)
+    p = temper(torch.tensor([[3.0, 3.0], [4.0, 2.0]]), torch.tensor([[0.2, 0.9]])).softmax(-1)
     assert p[0].tolist() == pytest.approx([0.5, 0.5])
     assert p[1, 0] > 0.5
 
@@ -64,7 +64,7 @@ def test_metrics_that_agree_without_shots_agree_with_them(metric):
     "scaler",
     [
         lambda: SVS(shot_offset=0.5),
-        lambda: SVS(prior="log-normal", shot_offset=0.5),
+        lambda: SVS(family="log-normal", shot_offset=0.5),
         lambda: DSVS(5, shot_offset=0.5),
         lambda: Together(shot_offset=0.5),
     ],
@@ -74,15 +74,15 @@ def test_offset_is_learned_by_the_main_optimiser_once(scaler):
 
     scaler = scaler()
     model = ScaledModel(hosts.PrototypicalNetwork(backbones.Identity(5), metric="cosine"), scaler)
-    optimizers = model.optimizers(queries_per_task=4)
-    groups = [p for o in optimizers for g in o.param_groups for p in g["params"]]
+    steppers = optimizers(model, queries_per_task=4)
+    groups = [p for o in steppers for g in o.param_groups for p in g["params"]]
     assert sorted(map(id, groups)) == sorted(map(id, model.parameters()))
-    assert any(p is scaler.log_shot_offset for g in optimizers[0].param_groups for p in g["params"])
+    assert any(p is scaler.log_shot_offset for g in steppers[0].param_groups for p in g["params"])
     assert "shot_offset=0.5" in repr(scaler)
 
     weight = torch.nn.Parameter(torch.zeros(1))
     beside = torch.optim.Adam([weight], lr=0.1)
-    scaler.follow(beside, queries_per_task=4)
+    follow(scaler, beside, queries_per_task=4)
     before = scaler.log_shot_offset.item()
     for p in scaler.parameters():
         p.grad = torch.ones_like(p)
@@ -111,7 +111,7 @@ def test_the_law_of_gaussian_classes_is_found():
     draw = np.random.default_rng(0)
     labels = np.repeat(np.arange(400), 30)
     items = 4.0 * draw.normal(size=(400, 2))[labels] + 0.8 * draw.normal(size=(len(labels), 2))
-    options = {"prior": "log-normal", "init_loc": 3.0, "kl_weight": 1e-4, "shot_offset": 0.2}
+    options = {"family": "log-normal", "init": 3.0, "kl_weight": 1e-4, "shot_offset": 0.2}
     model = varscale.create(
         backbone="identity",
         backbone_options={"dim": 2},
@@ -121,6 +121,6 @@ def test_the_law_of_gaussian_classes_is_found():
         scaler_options=options,
     )
     table = torch.from_numpy(items).float()
-    learn(model, table, MixedTasks(labels, ways=(5,)), steps=400, tasks_per_step=64)
+    learn_scaler(model, table, MixedTasks(labels, ways=(5,)), steps=400, tasks_per_step=64)
     assert model.scaler(torch.zeros(2)).mean.item() == pytest.approx(1 / 0.8**2, rel=0.1)
     assert model.scaler.shot_offset == pytest.approx(1.0, rel=0.15)

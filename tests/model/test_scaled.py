@@ -7,6 +7,7 @@ from conftest import random_episode
 import varscale
 from varscale import functional as vf
 from varscale.data import GaussianTasks
+from varscale.learn.optimizers import optimizers
 
 
 def make(scaler, *, metric="cosine", backbone="identity", objective=None, host=None, **options):
@@ -25,12 +26,12 @@ def make(scaler, *, metric="cosine", backbone="identity", objective=None, host=N
 
 def train(model, steps=20, *, seed=0, queries=6, tasks=1, **optimizer):
     """Scale after each of a few steps on seeded tasks."""
-    optimizers = model.optimizers(queries_per_task=queries, **optimizer)
+    steppers = optimizers(model, queries_per_task=queries, **optimizer)
     path = []
     for step in range(steps):
         episode = random_episode(queries=queries, seed=step, tasks=tasks)
         model.loss(episode, index=step * tasks, seed=seed).total.backward()
-        for opt in optimizers:
+        for opt in steppers:
             opt.step()
             opt.zero_grad()
         path.append(model.posterior(*model.host.embed(episode)).mean[0].detach().clone())
@@ -51,7 +52,7 @@ def test_total_is_the_weighted_sum_of_its_terms():
 
 
 def test_terms_are_what_they_are_called():
-    model = make("svs", init_loc=7.0, scale=0.5, objective={"aux_epochs": 150.0, "aux_scale": 3.0})
+    model = make("svs", init=7.0, scale=0.5, objective={"aux_epochs": 150.0, "aux_scale": 3.0})
     episode = random_episode(tasks=2, queries=6)
     loss = model.loss(episode, index=0)
     support, query = model.host.embed(episode)
@@ -83,8 +84,8 @@ def test_mean_likelihood_weighs_the_kl_more():
 
 def test_scaler_sees_the_summed_likelihood_unless_told_otherwise():
     summed, averaged = make("svs"), make("svs", objective={"likelihood": "mean"})
-    assert summed.optimizers(queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(75e-4)
-    assert averaged.optimizers(queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(1e-4)
+    assert optimizers(summed, queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(75e-4)
+    assert optimizers(averaged, queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(1e-4)
 
 
 def test_the_loss_needs_labels():
@@ -140,7 +141,7 @@ def test_one_draw_per_task_a_pure_function_of_seed_and_index():
 
 
 def test_evaluation_uses_the_mean_or_averages_draws():
-    model = make("d-svs", init_loc=10.0, scale=3.0)
+    model = make("d-svs", init=10.0, scale=3.0)
     episode = random_episode(tasks=2)
     support, query = model.host.embed(episode)
     at_mean = model.host.logits(support, episode.support_labels, query, 10.0, n_way=3)
@@ -205,7 +206,7 @@ def test_a_constant_vector_is_a_scalar(metric):
 
 
 def test_half_euclid_and_cosine_have_the_same_svs_trajectory():
-    options = {"lr": 0.01, "learn_scale": True, "scale": 1.0}
+    options = {"lr": 0.01, "learn_sigma": True, "scale": 1.0}
     cosine = train(make("svs", backbone="linear", **options))
     euclid = train(make("svs", backbone="linear", metric="euclidean", **options))
     whole = train(
@@ -229,9 +230,9 @@ def test_no_spread_and_no_kl_is_training_together_by_sgd(scaler, size):
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_constant_generator_is_dsvs(metric):
     """With only its output bias learned, and the identity as link, D-AVS takes D-SVS's steps."""
-    shared = make("d-svs", metric=metric, init_loc=4.0, scale=0.5, lr=0.1, kl_weight=0.3)
+    shared = make("d-svs", metric=metric, init=4.0, scale=0.5, lr=0.1, kl_weight=0.3)
     options = {"hidden": 3, "mean_link": "identity", "scale": 0.5, "kl_weight": 0.3}
-    generated = make("d-avs", metric=metric, prior_loc=1.0, **options)
+    generated = make("d-avs", metric=metric, prior_mean=1.0, **options)
     head = generated.scaler.head
     with torch.no_grad():
         head.weight.zero_()
@@ -249,7 +250,7 @@ def test_unscaled_is_the_plain_prototypical_network():
     centres = vf.prototypes(episode.support, episode.support_labels, 3)
     expected = (-torch.cdist(episode.query, centres).square()).log_softmax(-1)
     torch.testing.assert_close(model(episode), expected)
-    assert model.optimizers(queries_per_task=4) == []
+    assert optimizers(model, queries_per_task=4) == []
 
 
 # --- learning the known answer -------------------------------------------------------------------
@@ -260,10 +261,10 @@ def learn(scaler, tasks, steps, **options):
         backbone="identity",
         backbone_options={"dim": len(tasks.noise)},
         scaler=scaler,
-        scaler_options={"kl_weight": 0.0, "scale": 0.0, "init_loc": 0.2, **options},
+        scaler_options={"kl_weight": 0.0, "scale": 0.0, "init": 0.2, **options},
         host_options={"normalize": "none"},
     )
-    (optimizer,) = model.optimizers(queries_per_task=tasks.n_way * tasks.n_query)
+    (optimizer,) = optimizers(model, queries_per_task=tasks.n_way * tasks.n_query)
     average = 0.0
     for step in range(steps):
         model.loss(tasks.batch(16 * step, 16), index=16 * step).total.backward()

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from varscale.backbones import Conv4, ResNet12
-from varscale.config_files import read_config, shipped_configs
 from varscale.paper.cost import flop, minutes, multiply_adds
 from varscale.paper.scale import SCALES, scaled
+from varscale.runs.config_files import read_config, shipped_configs
 
 
 @pytest.mark.parametrize(

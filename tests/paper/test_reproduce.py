@@ -14,9 +14,7 @@ import pytest
 import torch
 
 from varscale.cli.main import main
-from varscale.config import TrainConfig
-from varscale.config_files import read_config, shipped_configs
-from varscale.metrics import t_interval
+from varscale.evaluation.metrics import t_interval
 from varscale.paper.cells import configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.evidence import Evidence
@@ -24,6 +22,8 @@ from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results
 from varscale.paper.scale import SCALES, scaled, with_scaler_ratios
 from varscale.paper.tables import Gain, gains, table
+from varscale.runs.config import TrainConfig
+from varscale.runs.config_files import read_config, shipped_configs
 from varscale.version import source_commit
 
 BASE = """
@@ -108,11 +108,11 @@ def test_small_keeps_the_ratios_of_the_schedule():
     assert with_scaler_ratios(full, paper) == paper
 
 
-@pytest.mark.parametrize("prior_scale", [None, "sqrt"])
-def test_small_keeps_the_weight_of_the_prior_of_d_avs(prior_scale):
+@pytest.mark.parametrize("prior_sigma", [None, "sqrt"])
+def test_small_keeps_the_weight_of_the_prior_of_d_avs(prior_sigma):
     full = TrainConfig(
         "images", backbone="conv4", scaler="d-avs", steps=20_000, lr_every=2000, metric="cosine",
-        scaler_options={"prior_scale": prior_scale},
+        scaler_options={"prior_sigma": prior_sigma},
     )  # fmt: skip
     small = replace(scaled(full, "small"), backbone_options={"image_size": 32})
 
@@ -120,7 +120,7 @@ def test_small_keeps_the_weight_of_the_prior_of_d_avs(prior_scale):
         """The weighted KL against the queries, for all entries at 100 + 50 and sigma as prior."""
         scaler = config.model().scaler
         loc = torch.full((scaler.size,), 150.0, dtype=torch.float64)
-        q = torch.distributions.Normal(loc, torch.full_like(loc, scaler.prior_scale))
+        q = torch.distributions.Normal(loc, torch.full_like(loc, scaler.prior_sigma))
         return scaler.penalty(q).item() / config.n_query
 
     assert pull(with_scaler_ratios(full, small)) == pytest.approx(pull(full))

@@ -5,8 +5,9 @@ import torch
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.losses import NTXentLoss, TripletMarginLoss
 
-from varscale.functional import squared_euclidean
-from varscale.metric_learning import ScaledDistance
+from varscale.functional.similarity import squared_euclidean
+from varscale.learn.optimizers import follow
+from varscale.plug.metric_learning import ScaledDistance
 from varscale.scalers import DAVS, DSVS, SVS, Fixed
 
 
@@ -59,7 +60,7 @@ def test_rounding_makes_no_distance_negative(generator):
 
 def test_its_losses_learn_the_scale(batch):
     distance = ScaledDistance(
-        SVS(init_loc=1.0, lr=0.1, kl_weight=0.0),
+        SVS(init=1.0, lr=0.1, kl_weight=0.0),
         similarity=True,
         generator=torch.Generator().manual_seed(0),
     )
@@ -68,7 +69,7 @@ def test_its_losses_learn_the_scale(batch):
     torch.manual_seed(0)
     network = torch.nn.Linear(8, 8, dtype=torch.float64)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    distance.scaler.follow(optimizer, queries_per_task=len(x))
+    follow(distance.scaler, optimizer, queries_per_task=len(x))
     losses = []
     for _ in range(60):
         loss = loss_function(network(x), labels) + distance.penalty() / len(x)

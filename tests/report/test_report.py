@@ -8,8 +8,8 @@ import pytest
 from paper.test_claims import arrays, row
 
 from varscale.cli.main import main
-from varscale.html import drawing, page, table
 from varscale.paper.results import Results
+from varscale.report.html import draw, page, table
 
 TRAIN = {
     "dataset": "tiny-images", "backbone": "tiny", "metric": "cosine", "n_way": 3, "n_query": 4,
@@ -156,7 +156,7 @@ def test_text_is_escaped():
 
 
 def test_nothing_to_draw():
-    assert drawing(lambda figure: False) == ""
+    assert draw(lambda figure: False) == ""
 
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):

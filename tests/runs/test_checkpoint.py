@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from varscale.checkpoint import forget_after, newest_checkpoint, save_checkpoint
+from varscale.runs.checkpoint import forget_after, newest_checkpoint, save_checkpoint
 
 TENSORS = {"weight": torch.zeros(2)}
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from varscale.cli.train import parser, with_bases
-from varscale.config import TrainConfig, resolved, validation
-from varscale.config_files import read_config, shipped_configs
 from varscale.data import Dataset
+from varscale.runs.config import TrainConfig, resolve, validation
+from varscale.runs.config_files import read_config, shipped_configs
 
 CONFIGS = sorted(shipped_configs().rglob("*.yaml"))
 
@@ -30,19 +30,19 @@ def small(**options):
     [(1, 1e-3), (19, 1e-3), (20, 5e-4), (40, 2.5e-4), (100, 3.125e-5), (200, 9.765625e-7)],
 )
 def test_the_rate_of_the_released_code(dataset, epoch, rate):
-    config = resolved(small(preset="released"), dataset)
+    config = resolve(small(preset="released"), dataset)
     assert config.lr * config.rate_factor((epoch - 1) * 100) == pytest.approx(rate, rel=1e-9)
 
 
 @pytest.mark.paper
 def test_the_rate_of_the_default_and_of_tadam(dataset):
-    config = resolved(small(), dataset)
+    config = resolve(small(), dataset)
     assert [config.rate_factor(step) for step in (0, 1999, 2000, 4000)] == [1, 1, 0.5, 0.25]
     tadam = small(lr=0.1, lr_milestones=[15_000, 17_500, 20_000], lr_factor=0.1)
-    tadam = resolved(tadam, dataset)
+    tadam = resolve(tadam, dataset)
     rates = [tadam.lr * tadam.rate_factor(step) for step in (0, 15_001, 17_501, 20_001)]
     assert rates == pytest.approx([0.1, 0.01, 0.001, 0.0001], rel=1e-9)
-    assert resolved(small(lr_every=0), dataset).rate_factor(10**6) == 1
+    assert resolve(small(lr_every=0), dataset).rate_factor(10**6) == 1
 
 
 @pytest.mark.parametrize(
@@ -57,31 +57,31 @@ def test_the_rate_of_the_default_and_of_tadam(dataset):
     ],
 )
 def test_presets_say_how_to_train(dataset, preset, scaler, expected):
-    config = resolved(small(preset=preset, scaler=scaler), dataset)
+    config = resolve(small(preset=preset, scaler=scaler), dataset)
     assert {key: getattr(config, key) for key in expected} == expected
-    mine = resolved(small(preset=preset, scaler=scaler, steps=7, test_query=3), dataset)
+    mine = resolve(small(preset=preset, scaler=scaler, steps=7, test_query=3), dataset)
     assert (mine.steps, mine.test_query) == (7, 3)
-    mine = resolved(small(preset=preset, scaler=scaler, select_by="validation"), dataset)
+    mine = resolve(small(preset=preset, scaler=scaler, select_by="validation"), dataset)
     assert mine.select_by == "validation"
 
 
 def test_a_resolved_config_can_be_resolved_again(dataset):
-    config = resolved(small(preset="released", scaler="d-avs", val_every=0), dataset)
+    config = resolve(small(preset="released", scaler="d-avs", val_every=0), dataset)
     assert config.select_by == "validation"  # nothing is selected
-    assert resolved(config, dataset) == config
+    assert resolve(config, dataset) == config
 
 
 def test_the_exact_bound_counts_the_tasks_of_the_run(dataset):
     options = {"preset": "paper", "scaler": "svs", "steps": 50, "tasks_per_step": 4}
-    assert resolved(small(**options), dataset).model().scaler.kl_weight == 1 / 200
-    given = resolved(small(**options, scaler_options={"n_tasks": 10}), dataset)
+    assert resolve(small(**options), dataset).model().scaler.kl_weight == 1 / 200
+    given = resolve(small(**options, scaler_options={"n_tasks": 10}), dataset)
     assert given.model().scaler.kl_weight == 1 / 10
 
 
 def test_sizes_come_from_the_dataset(dataset, points):
-    config = resolved(small(), dataset)
+    config = resolve(small(), dataset)
     assert config.backbone_options == {"image_size": 8, "in_channels": 1}
-    embeddings = resolved(TrainConfig(dataset="points", n_way=2, n_query=3), Dataset.open(points))
+    embeddings = resolve(TrainConfig(dataset="points", n_way=2, n_query=3), Dataset.open(points))
     assert (embeddings.backbone, embeddings.backbone_options) == ("identity", {"dim": 6})
 
 
@@ -105,7 +105,7 @@ def test_sizes_come_from_the_dataset(dataset, points):
 )
 def test_what_cannot_work_is_refused_before_any_work(dataset, options, message):
     with pytest.raises(ValueError, match=message):
-        resolved(small(**options), dataset)
+        resolve(small(**options), dataset)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_embeddings_do_not_go_through_convolutions(points):
     with pytest.raises(
         ValueError, match="points has embeddings of 6 numbers; the backbone 'conv4'"
     ):
-        resolved(TrainConfig(dataset="points", backbone="conv4"), Dataset.open(points))
+        resolve(TrainConfig(dataset="points", backbone="conv4"), Dataset.open(points))
 
 
 def test_the_hash_tells_results_apart_and_not_machines():
@@ -138,7 +138,7 @@ def test_the_hash_tells_results_apart_and_not_machines():
 
 
 def test_validation_uses_the_first_items_of_each_class(dataset):
-    config = resolved(small(n_way=3, val_items=5, n_query=2), dataset)
+    config = resolve(small(n_way=3, val_items=5, n_query=2), dataset)
     split, sampler = validation(config, dataset)
     assert len(split) == 4 * 5
     whole = dataset["val"]
@@ -161,7 +161,7 @@ def test_every_shipped_config_is_understood(path):
     for name in ("dataset", "host", "scaler", "metric", "steps", "n_shot", "scaler_options"):
         assert getattr(args, name) == getattr(config, name), name
     if config.dataset == "glyphs":
-        resolved(config, Dataset.open("glyphs"))
+        resolve(config, Dataset.open("glyphs"))
 
 
 def test_a_file_that_builds_on_itself_is_refused(tmp_path):

@@ -19,7 +19,7 @@ STEPS = 300
 KILLS = int(os.environ.get("VARSCALE_KILLS", "3"))
 SCALERS = {
     "svs": ["--scaler_options.lr", "0.01"],
-    "d-svs": ["--scaler_options.init_loc", "10"],
+    "d-svs": ["--scaler_options.init", "10"],
     "d-avs": ["--scaler_options.hidden", "20", "--objective_options.aux_epochs", "1"],
 }
 OPTIONS = {

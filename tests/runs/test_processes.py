@@ -14,8 +14,8 @@ import torch.distributed as dist
 from conftest import TINY
 from torch import nn
 
-from varscale.distributed import share_batch_norm
-from varscale.logbook import read_metrics
+from varscale.core.processes import share_batch_norm
+from varscale.runs.logbook import read_metrics
 
 pytestmark = pytest.mark.slow
 STEPS = 50
@@ -45,7 +45,7 @@ def finished(arguments):
 
 
 CASES = {
-    "svs": {"scaler": "svs", "scaler_options.lr": 0.01, "scaler_options.learn_scale": True},
+    "svs": {"scaler": "svs", "scaler_options.lr": 0.01, "scaler_options.learn_sigma": True},
     "d-avs": {"scaler": "d-avs"},
     "tadam": {
         "scaler": "d-svs",
@@ -55,7 +55,7 @@ CASES = {
         "metric": "euclidean",
         "algorithm": "sgd",
         "lr": 0.002,
-        "scaler_options.init_loc": 10.0,
+        "scaler_options.init": 10.0,
         "weight_decay": 5e-4,
         "clip": 1.0,
         "cotraining": "true",

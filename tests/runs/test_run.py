@@ -7,23 +7,23 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from test_training import config_of, new_run
+import varscale.runs.run
+from test_trainer import config_of, new_run
 
-import varscale.run
-from varscale.run import Run
+from varscale.runs.run import Run
 
 KILLED = """
 import os, pathlib, signal, sys
 sys.path.insert(0, {tests!r})
-import varscale.run
-from test_training import config_of, new_run
+import varscale.runs.run
+from test_trainer import config_of, new_run
 
 def killed(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
-real, place = varscale.run.write_whole, sys.argv[2]
+real, place = varscale.runs.run.write_whole, sys.argv[2]
 if place in ("config.yaml", "provenance.json"):
-    varscale.run.write_whole = lambda path, content: (
+    varscale.runs.run.write_whole = lambda path, content: (
         killed() if path.name == place else real(path, content)
     )
 elif place == "rename":
@@ -62,7 +62,7 @@ def test_a_kill_when_the_run_is_there_leaves_no_lock(tiny_images, tmp_path):
 
 
 def test_two_that_make_the_same_run_do_not_sweep_each_other(tiny_images, tmp_path, monkeypatch):
-    path, real, told = tmp_path / "run", varscale.run.write_whole, []
+    path, real, told = tmp_path / "run", varscale.runs.run.write_whole, []
 
     def second():
         try:

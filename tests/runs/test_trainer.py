@@ -15,18 +15,18 @@ import pytest
 import torch
 from conftest import TINY
 
-from varscale.checkpoint import newest_checkpoint, weights_hash
-from varscale.config import TrainConfig, resolved
 from varscale.data import Dataset
-from varscale.launch import Signals, launched
-from varscale.logbook import read_metrics
-from varscale.optimization import clip_gradients
-from varscale.run import Interrupted, Run, load
-from varscale.training import Trainer, train
+from varscale.learn.step import clip_gradients
+from varscale.runs.checkpoint import newest_checkpoint, weights_hash
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.launch import Signals, launch
+from varscale.runs.logbook import read_metrics
+from varscale.runs.run import Interrupted, Run, load
+from varscale.runs.trainer import Trainer, train
 
 SCALERS = {
-    "svs": {"lr": 0.01, "learn_scale": True, "kl_weight": 0.01},
-    "d-svs": {"lr": 1.0, "init_loc": 10.0},
+    "svs": {"lr": 0.01, "learn_sigma": True, "kl_weight": 0.01},
+    "d-svs": {"lr": 1.0, "init": 10.0},
     "d-avs": {"hidden": 5},
 }
 
@@ -60,7 +60,7 @@ def config_of(scaler="svs", **options):
 
 def new_run(path, config):
     dataset = Dataset.open(config.dataset)
-    return Run.create(path, resolved(config, dataset), dataset)
+    return Run.create(path, resolve(config, dataset), dataset)
 
 
 def finish(run):
@@ -200,7 +200,7 @@ def test_a_rate_that_is_too_high_names_term_and_step(tiny_images, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_at_once(tiny_images, tmp_path):
-    options = {"init_loc": 3e38}
+    options = {"init": 3e38}
     run = new_run(tmp_path / "run", config_of(scaler_options=options, checkpoint_every=1))
     with pytest.raises(Interrupted, match="Step 1: kl became inf"):
         finish(run)
@@ -212,7 +212,7 @@ def test_the_rates_follow_the_schedule(tiny_images, tmp_path):
     expected = [0.01] * 4 + [0.005] * 2 + [0.0025] * 2 + [0.00125] * 4
     assert rates == pytest.approx(expected, rel=1e-12)
     run = new_run(tmp_path / "svs", config_of("svs", lr_every=4))
-    trainer = Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    trainer = Trainer(run, run.config, launch(1, accelerator="cpu"), Dataset.open("tiny-images"))
     own = trainer.optimizers[1].param_groups[0]
     assert [trainer.step(step)["lr"] for step in (0, 4, 8)] == [1e-3, 5e-4, 2.5e-4]
     assert own["params"][0] is trainer.model.scaler.loc
@@ -330,7 +330,7 @@ def test_a_best_model_of_a_step_that_is_undone_is_forgotten(tiny_images, tmp_pat
     for metrics in train(run.path, run.config):
         if metrics["step"] == 9:
             break
-    Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    Trainer(run, run.config, launch(1, accelerator="cpu"), Dataset.open("tiny-images"))
     state = newest_checkpoint(run.path / "checkpoint")
     assert newest_checkpoint(run.path / "best").step == state.info["best_step"] <= 5
 
@@ -358,7 +358,7 @@ def test_other_threads_are_warned_of(tiny_images, tmp_path):
 
 def test_what_is_not_finite_is_never_saved(tiny_images, tmp_path):
     run = new_run(tmp_path / "run", config_of())
-    trainer = Trainer(run, run.config, launched(1, accelerator="cpu"), Dataset.open("tiny-images"))
+    trainer = Trainer(run, run.config, launch(1, accelerator="cpu"), Dataset.open("tiny-images"))
     with torch.no_grad():
         trainer.model.scaler.loc.fill_(torch.nan)
     with pytest.raises(Interrupted, match="Step 3: scaler.loc is no longer finite"):
@@ -384,7 +384,7 @@ def test_selecting_by_training_accuracy(tiny_images, tmp_path):
 def test_a_sampled_scale_in_validation_gives_another_loss(tiny_images, tmp_path):
     losses = []
     for val_alpha in ("mean", "sample"):
-        options = {"scale": 5.0, "init_loc": 10.0}
+        options = {"scale": 5.0, "init": 10.0}
         config = config_of("d-svs", scaler_options=options, val_alpha=val_alpha, steps=5)
         run = new_run(tmp_path / val_alpha, config)
         finish(run)
@@ -402,7 +402,7 @@ def test_embeddings_train_a_scaler_alone(points, tmp_path):
         steps=60,
         val_every=0,
         tasks_per_step=4,
-        scaler_options={"init_loc": 1.0, "lr": 0.05, "kl_weight": 0.0},
+        scaler_options={"init": 1.0, "lr": 0.05, "kl_weight": 0.0},
     )
     run = new_run(tmp_path / "run", config)
     finish(run)

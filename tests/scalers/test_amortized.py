@@ -4,6 +4,7 @@ from conftest import random_episode
 
 import varscale
 from varscale import functional as vf
+from varscale.learn.optimizers import optimizers
 from varscale.scalers import AVS, DAVS
 
 
@@ -22,7 +23,7 @@ def make(**options):
 @pytest.mark.parametrize("scale", [0.3, "generated"])
 def test_gradient_at_the_generator_equals_the_closed_form(scale):
     """dJ/dmu = g + w (mu - mu0)/sigma0^2 and dJ/dsigma likewise, before the chain rule."""
-    model = make(scale=scale, kl_weight=0.5, prior_loc=2.0, prior_scale=3.0)
+    model = make(scale=scale, kl_weight=0.5, prior_mean=2.0, prior_sigma=3.0)
     episode = random_episode(queries=6)
     captured = {}
 
@@ -124,7 +125,7 @@ def test_it_joins_the_main_optimiser_with_its_own_rate():
         scaler="d-avs",
         scaler_options={"lr": 0.5, "hidden": 3},
     )
-    (optimizer,) = model.optimizers(queries_per_task=75, lr=1e-3, weight_decay=0.1)
+    (optimizer,) = optimizers(model, queries_per_task=75, lr=1e-3, weight_decay=0.1)
     host, generator = optimizer.param_groups
     assert (host["lr"], generator["lr"]) == (1e-3, 0.5)
     assert (host["weight_decay"], generator["weight_decay"]) == (0.1, 0.0)

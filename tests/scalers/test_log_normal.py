@@ -9,11 +9,12 @@ from conftest import random_episode
 
 import varscale
 from varscale.data import GaussianTasks
+from varscale.learn.optimizers import follow, optimizers
 from varscale.scalers import DSVS, SVS, LowRankDAVS
-from varscale.scalers.stochastic import MIN_SCALE, Decay
+from varscale.scalers.stochastic import MIN_SIGMA, Decay
 
 
-def log_normal_kl(loc, scale, prior_loc, prior_scale):
+def log_normal_kl(loc, scale, prior_mean, prior_sigma):
     """KL of two log-normals by summing over alpha itself, not over its logarithm."""
     edges = np.exp(np.linspace(loc - 12 * scale, loc + 12 * scale, 400_001))
     alpha, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
@@ -23,14 +24,12 @@ def log_normal_kl(loc, scale, prior_loc, prior_scale):
             alpha * s * math.sqrt(2 * math.pi)
         )
 
-    p, q = density(prior_loc, prior_scale), density(loc, scale)
+    p, q = density(prior_mean, prior_sigma), density(loc, scale)
     return float((q * np.log(q / p) * width).sum())
 
 
 def test_kl_is_that_of_alpha_and_alpha_is_positive():
-    scaler = SVS(
-        prior="log-normal", init_loc=7.0, scale=0.3, prior_loc=4.0, prior_scale=0.8
-    ).double()
+    scaler = SVS(family="log-normal", init=7.0, scale=0.3, prior_mean=4.0, prior_sigma=0.8).double()
     q = scaler(torch.zeros(1))
     expected = log_normal_kl(math.log(7.0), 0.3, math.log(4.0), 0.8)
     assert scaler.kl(q).item() == pytest.approx(expected, abs=1e-6)
@@ -41,16 +40,16 @@ def test_kl_is_that_of_alpha_and_alpha_is_positive():
 
 
 def test_log_normals_are_left_to_the_main_optimiser():
-    assert not SVS(prior="log-normal").steps_itself
-    assert SVS(prior="log-normal").learn_scale
-    assert not SVS(prior="log-normal", learn_scale=False).learn_scale
-    assert not DSVS(4, prior="hierarchical").steps_itself
+    assert not SVS(family="log-normal").steps_itself
+    assert SVS(family="log-normal").learn_sigma
+    assert not SVS(family="log-normal", learn_sigma=False).learn_sigma
+    assert not DSVS(4, family="hierarchical").steps_itself
     assert DSVS(4).steps_itself
-    assert DSVS(4, prior="hierarchical", lr=0.1).steps_itself
+    assert DSVS(4, family="hierarchical", lr=0.1).steps_itself
 
 
 def hierarchical(loc, scale):
-    scaler = DSVS(len(loc), prior="hierarchical", kl_weight=1.0).double()
+    scaler = DSVS(len(loc), family="hierarchical", kl_weight=1.0).double()
     with torch.no_grad():
         scaler.loc.copy_(torch.tensor(loc))
         scaler.scale.copy_(torch.tensor(scale))
@@ -98,9 +97,9 @@ def train(scaler_options, noise, steps=300):
         metric="euclidean",
         host_options={"normalize": "none"},
         scaler="d-svs",
-        scaler_options={"init_loc": 3.0, "prior": "hierarchical", **scaler_options},
+        scaler_options={"init": 3.0, "family": "hierarchical", **scaler_options},
     )
-    (optimizer,) = model.optimizers(queries_per_task=25, lr=0.03)
+    (optimizer,) = optimizers(model, queries_per_task=25, lr=0.03)
     for step in range(steps):
         model.loss(tasks.batch(4 * (step % 5), 4), index=4 * step).total.backward()
         optimizer.step()
@@ -118,7 +117,7 @@ def test_it_shrinks_to_one_scale_unless_the_data_tell_dimensions_apart():
 
 
 def test_a_decaying_scale_is_alpha_not_its_logarithm():
-    scaler = Decay(prior="log-normal", init_loc=100.0)
+    scaler = Decay(family="log-normal", init=100.0)
     q = scaler(torch.zeros(2, 3))
     alpha = scaler.sample(q, torch.randn(2, 1))
     torch.testing.assert_close(alpha, torch.full((2, 1), 100.0))
@@ -131,13 +130,13 @@ def test_a_spread_that_the_main_optimiser_learns_stays_positive(prior, joined):
     scaler = DSVS(5, prior=prior, scale=0.02)
     model = varscale.create(backbone="identity", backbone_options={"dim": 5}, scaler=scaler)
     if joined == "optimizers":
-        (optimizer,) = model.optimizers(queries_per_task=1, lr=1.0)
+        (optimizer,) = optimizers(model, queries_per_task=1, lr=1.0)
     else:
         optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-        scaler.follow(optimizer, queries_per_task=1)
+        follow(scaler, optimizer, queries_per_task=1)
     scaler.scale.sum().backward()
     optimizer.step()  # Adam's first step is the rate: from 0.02 to -0.98
-    assert scaler.scale.tolist() == pytest.approx([MIN_SCALE] * 5)
+    assert scaler.scale.tolist() == pytest.approx([MIN_SIGMA] * 5)
 
 
 def test_the_bound_of_low_rank_weighs_a_task_by_one():
@@ -147,7 +146,7 @@ def test_the_bound_of_low_rank_weighs_a_task_by_one():
 
 def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
     torch.manual_seed(0)
-    low, plain = LowRankDAVS(5, rank=2).double(), DSVS(5, prior="hierarchical").double()
+    low, plain = LowRankDAVS(5, rank=2).double(), DSVS(5, family="hierarchical").double()
     task = torch.randn(3, 5, dtype=torch.float64)
     torch.testing.assert_close(low(task).mean, plain(task).mean, rtol=0.05, atol=0)
     assert not torch.equal(low(task).mean[0], low(task).mean[1])
@@ -166,11 +165,11 @@ def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: SVS(prior="hierarchical"), "use d-svs"),
-        (lambda: SVS(prior="lognormal"), "Did you mean 'log-normal'"),
-        (lambda: SVS(prior="log-normal", init_loc=-1.0), "init_loc > 0 with a log-normal prior"),
-        (lambda: DSVS(3, prior="hierarchical", prior_loc=0.0), "prior_loc > 0"),
-        (lambda: LowRankDAVS(3, prior="normal"), "Expected the hierarchical prior"),
+        (lambda: SVS(family="hierarchical"), "use d-svs"),
+        (lambda: SVS(family="lognormal"), "Did you mean 'log-normal'"),
+        (lambda: SVS(family="log-normal", init=-1.0), "init > 0 with a log-normal prior"),
+        (lambda: DSVS(3, family="hierarchical", prior_mean=0.0), "prior_mean > 0"),
+        (lambda: LowRankDAVS(3, family="normal"), "Expected the hierarchical prior"),
         (lambda: LowRankDAVS(3, rank=0), "rank >= 1"),
         (lambda: LowRankDAVS(3, kl_weight="elbo", n_tasks=9), "needs no number of training tasks"),
     ],

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
+from varscale.learn.optimizers import follow
 from varscale.scalers import DAVS, SVS, Fixed, Together
 from varscale.scalers.posterior import gaussian
 
@@ -15,7 +16,7 @@ def test_fixed_takes_a_number_or_a_vector():
 
 
 def test_points_have_no_spread_and_no_kl():
-    for scaler in (Fixed(alpha=3.0), Together(init_loc=3.0)):
+    for scaler in (Fixed(alpha=3.0), Together(init=3.0)):
         q = scaler(torch.zeros(2, 4))
         noise = torch.randn(2, 1, generator=torch.Generator().manual_seed(0))
         assert torch.equal(scaler.sample(q, noise), torch.full((2, 1), 3.0))
@@ -25,15 +26,15 @@ def test_points_have_no_spread_and_no_kl():
 def test_wrong_values_are_refused():
     with pytest.raises(ValueError, match="finite alpha"):
         Fixed(alpha=float("nan"))
-    with pytest.raises(ValueError, match="finite init_loc"):
-        Together(init_loc=float("inf"))
+    with pytest.raises(ValueError, match="finite init"):
+        Together(init=float("inf"))
 
 
 def test_follow_steps_the_scaler_when_the_optimiser_steps():
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.Adam([weight], lr=0.1)
     scaler = SVS(lr=0.01, kl_weight=0.0)
-    scaler.follow(optimizer, queries_per_task=10)
+    follow(scaler, optimizer, queries_per_task=10)
     (weight + scaler(torch.zeros(1)).mean).sum().backward()
     optimizer.step()
     assert scaler.loc.item() == pytest.approx(100 - 0.01 * 10 * 1.0)
@@ -45,8 +46,8 @@ def test_follow_steps_the_scaler_when_the_optimiser_steps():
 def follower(lr=0.1):
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=lr)
-    scaler = SVS(lr=0.01, kl_weight=0.0, init_loc=10.0)
-    scaler.follow(optimizer, queries_per_task=1)
+    scaler = SVS(lr=0.01, kl_weight=0.0, init=10.0)
+    follow(scaler, optimizer, queries_per_task=1)
     return weight, optimizer, scaler
 
 
@@ -75,14 +76,14 @@ def test_follow_keeps_to_zero_grad_and_ignores_schedulers():
 def test_follow_twice_is_refused():
     _, optimizer, scaler = follower()
     with pytest.raises(ValueError, match="more than one parameter group"):
-        scaler.follow(optimizer, queries_per_task=1)
+        follow(scaler, optimizer, queries_per_task=1)
 
 
 def test_an_own_scaler_without_a_rate_joins_the_main_optimiser():
     scaler = SVS()
     scaler.lr = None
     optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1)
-    scaler.follow(optimizer, queries_per_task=75)
+    follow(scaler, optimizer, queries_per_task=75)
     scaler(torch.zeros(1)).mean.sum().backward()
     optimizer.step()
     assert scaler.loc.item() == pytest.approx(99.9)

@@ -5,6 +5,7 @@ from conftest import random_episode
 
 import varscale
 from varscale import functional as vf
+from varscale.learn.optimizers import optimizers
 from varscale.scalers import DSVS, SVS
 
 
@@ -30,7 +31,7 @@ def make(name, metric, kappa=0.5, **options):
         scaler=name,
         metric=metric,
         host_options={"kappa": kappa},
-        scaler_options={"learn_scale": True, "scale": 0.5, "init_loc": 3.0, **options},
+        scaler_options={"learn_sigma": True, "scale": 0.5, "init": 3.0, **options},
     ).double()
 
 
@@ -39,7 +40,7 @@ def make(name, metric, kappa=0.5, **options):
 @pytest.mark.parametrize("name", ["svs", "d-svs"])
 def test_psi_step_equals_the_closed_form(name, metric, kappa):
     """mu and sigma after one step, against section 1.5 written out (and K1's printed sign not)."""
-    model = make(name, metric, kappa, kl_weight=0.3, prior_loc=2.0, prior_scale=4.0, lr=0.01)
+    model = make(name, metric, kappa, kl_weight=0.3, prior_mean=2.0, prior_sigma=4.0, lr=0.01)
     episode = random_episode(queries=6)
     scaler = model.scaler
     loss = model.loss(episode, index=7, seed=1)
@@ -51,7 +52,7 @@ def test_psi_step_equals_the_closed_form(name, metric, kappa):
     expected_mu = mu - 0.01 * (g + 0.3 * (mu - 2.0) / 16)
     expected_sigma = sigma - 0.01 * (g * epsilon + 0.3 * (-1 / sigma + sigma / 16))
 
-    (optimizer,) = model.optimizers(queries_per_task=6)
+    (optimizer,) = optimizers(model, queries_per_task=6)
     loss.total.backward()
     optimizer.step()
     torch.testing.assert_close(scaler.loc.detach(), expected_mu, rtol=0, atol=1e-12)
@@ -79,7 +80,7 @@ def test_two_tasks_average_their_query_summed_gradients():
 
 
 def test_learned_sigma_is_brought_back_to_its_floor():
-    scaler = SVS(learn_scale=True, lr=1.0, kl_weight=0.0)
+    scaler = SVS(learn_sigma=True, lr=1.0, kl_weight=0.0)
     optimizer = scaler.optimizer(queries_per_task=1)
     scaler.scale.grad = torch.tensor([5.0])
     optimizer.step()
@@ -88,7 +89,7 @@ def test_learned_sigma_is_brought_back_to_its_floor():
 
 def test_learned_sigma_stays_positive_under_any_optimiser():
     """A raw value below the floor counts as the floor, and its gradient leads back."""
-    scaler = SVS(learn_scale=True, prior_scale=1.0)
+    scaler = SVS(learn_sigma=True, prior_sigma=1.0)
     with torch.no_grad():
         scaler.scale.fill_(-3.0)
     q = scaler(torch.zeros(1))
@@ -98,12 +99,12 @@ def test_learned_sigma_stays_positive_under_any_optimiser():
 
 
 def test_whole_numbers_are_numbers():
-    assert SVS(init_loc=100, scale=1, prior_loc=1).loc.item() == 100.0
-    assert DSVS(dim=2, init_loc=5).loc.tolist() == [5.0, 5.0]
+    assert SVS(init=100, scale=1, prior_mean=1).loc.item() == 100.0
+    assert DSVS(dim=2, init=5).loc.tolist() == [5.0, 5.0]
 
 
 def test_learned_sigma_goes_to_the_prior_spread():
-    scaler = SVS(learn_scale=True, lr=0.05, prior_scale=1.0).double()
+    scaler = SVS(learn_sigma=True, lr=0.05, prior_sigma=1.0).double()
     optimizer = scaler.optimizer(queries_per_task=1)
     for _ in range(400):
         optimizer.zero_grad()
@@ -130,12 +131,12 @@ def test_elbo_weight():
         (lambda: SVS(scale=-0.2), "standard deviation scale >= 0, got -0.2"),
         (lambda: SVS(scale=float("nan")), "standard deviation"),
         (lambda: SVS(scale=0.0), "the KL of a point is infinite"),
-        (lambda: SVS(scale=0.001, learn_scale=True), "start at >= 0.01"),
-        (lambda: SVS(prior_scale=0.0), "prior_scale > 0, got 0.0"),
-        (lambda: DSVS(4, prior_scale="square"), "a number or \"sqrt\", got 'square'"),
-        (lambda: SVS(prior_scale=-1.0), "prior_scale > 0"),
-        (lambda: SVS(prior_loc=float("inf")), "finite prior_loc"),
-        (lambda: SVS(init_loc=float("nan")), "finite init_loc"),
+        (lambda: SVS(scale=0.001, learn_sigma=True), "start at >= 0.01"),
+        (lambda: SVS(prior_sigma=0.0), "prior_sigma > 0, got 0.0"),
+        (lambda: DSVS(4, prior_sigma="square"), "a number or \"sqrt\", got 'square'"),
+        (lambda: SVS(prior_sigma=-1.0), "prior_sigma > 0"),
+        (lambda: SVS(prior_mean=float("inf")), "finite prior_mean"),
+        (lambda: SVS(init=float("nan")), "finite init"),
         (lambda: SVS(lr=0.0), "lr > 0"),
         (lambda: SVS(lr=3.0), r"< 2, got 3.*Use lr < 2"),
         (lambda: SVS(kl_weight=-1.0), "finite kl_weight >= 0"),
@@ -156,9 +157,9 @@ def test_a_misspelt_weight_is_refused():
 
 def test_the_bound_is_sharp():
     SVS(lr=1.999)
-    SVS(lr=0.999, learn_scale=True)
+    SVS(lr=0.999, learn_sigma=True)
     with pytest.raises(ValueError, match=r"< 1, got 1.*by -1 and diverge. Use lr < 1"):
-        SVS(lr=1.0, learn_scale=True)
+        SVS(lr=1.0, learn_sigma=True)
     with pytest.raises(ValueError, match="diverge"):
         SVS(lr=2.0)
     SVS(lr=50.0, kl_weight=0.0)  # without a prior there is nothing to diverge from

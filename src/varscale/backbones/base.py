@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.registry import Registry
+from varscale.core.registry import Registry
 
 BACKBONES: "Registry[Backbone]" = Registry("backbone")
 

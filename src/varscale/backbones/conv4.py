@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from varscale.backbones.base import BACKBONES, Backbone
-from varscale.registry import unknown
+from varscale.core.registry import unknown
 
 BatchNormInit = Literal["uniform", "ones"]
 """Start of the batch-norm weights: `uniform` on (0, 1) as PyTorch 0.4 had it and the published

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from varscale.backbones.base import BACKBONES, Backbone
-from varscale.film import Condition, film
-from varscale.registry import unknown
+from varscale.core.registry import unknown
+from varscale.functional.film import Condition, film
 
 Activation = Literal["silu", "relu"]
 

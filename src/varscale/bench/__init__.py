@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from varscale.allocator import keep_memory
 from varscale.bench.evaluations import embedding_bf16, episodes_per_second, evaluation
 from varscale.bench.heads import head_dsvs, head_over_plain
 from varscale.bench.plain import Plain
@@ -18,7 +17,8 @@ from varscale.bench.steps import (
     train_over_floor,
 )
 from varscale.bench.timing import Ratio
-from varscale.registry import unknown
+from varscale.core.allocator import keep_memory
+from varscale.core.registry import unknown
 
 __all__ = ["PARTS", "Ratio", "run"]
 

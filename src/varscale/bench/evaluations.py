@@ -7,11 +7,11 @@ import torch
 
 from varscale.bench.plain import Plain
 from varscale.bench.synthetic import synthetic
-from varscale.bench.timing import Ratio, interleaved, ratio_of
+from varscale.bench.timing import Ratio, interleave, ratio_of
+from varscale.core.precision import embedding_in, has_bfloat16
 from varscale.data import EpisodeSampler
-from varscale.evaluation import embedded, evaluate
-from varscale.factory import create
-from varscale.precision import embedding_in, has_bfloat16
+from varscale.evaluation.evaluation import embed_split, evaluate
+from varscale.model.factory import create
 
 
 def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
@@ -26,7 +26,7 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
         evaluate(model, split, sampler, episodes=10_000)
 
     def embedding() -> None:
-        embedded(model, split, torch.device("cpu"))
+        embed_split(model, split, torch.device("cpu"))
 
     def usual() -> float:
         return 100 * plain("eval 100")
@@ -58,9 +58,9 @@ def embedding_bf16(folder: Path, repeats: int) -> list[Ratio]:
 
     def in_bf16() -> None:
         with embedding_in("bf16-mixed", device):
-            embedded(model, split, device)
+            embed_split(model, split, device)
 
-    value = ratio_of(in_bf16, lambda: embedded(model, split, device), repeats=repeats)
+    value = ratio_of(in_bf16, lambda: embed_split(model, split, device), repeats=repeats)
     meaning = "embedding a test split in bfloat16 over float32, 84x84"
     return [Ratio("embed_bf16", value, 0.65, False, meaning)]
 
@@ -73,6 +73,6 @@ def episodes_per_second(repeats: int) -> Ratio:
     def draw() -> None:
         sampler.batch(0, count)
 
-    (seconds,) = interleaved(draw, repeats=min(repeats, 10))
+    (seconds,) = interleave(draw, repeats=min(repeats, 10))
     meaning = "episodes drawn a second (a rate, for orientation; not a ratio)"
     return Ratio("episodes_per_s", count / seconds, 100_000.0, True, meaning)

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from varscale.bench.timing import Ratio, interleaved, peak_memory
-from varscale.factory import create
-from varscale.functional import euclidean_logits
+from varscale.bench.timing import Ratio, interleave, peak_memory
+from varscale.functional.similarity import euclidean_logits
+from varscale.model.factory import create
 
 
 def head_dsvs(repeats: int) -> list[Ratio]:
@@ -27,7 +27,7 @@ def head_dsvs(repeats: int) -> list[Ratio]:
         logits = -0.5 * (alpha * difference.square()).sum(-1)
         torch.autograd.grad(logits, leaves, upstream)
 
-    slow, fast = interleaved(broadcast, ours, repeats=repeats, calls=200)
+    slow, fast = interleave(broadcast, ours, repeats=repeats, calls=200)
     return [
         Ratio(
             "head_speedup_dsvs",
@@ -67,7 +67,7 @@ def head_over_plain(repeats: int) -> Ratio:
 
     with torch.inference_mode():
         torch.testing.assert_close(ours(), plain(), rtol=0, atol=1e-3)
-        slow, fast = interleaved(ours, plain, repeats=repeats, calls=200)
+        slow, fast = interleave(ours, plain, repeats=repeats, calls=200)
     return Ratio(
         "head_over_plain",
         slow / fast,

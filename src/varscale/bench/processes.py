@@ -9,7 +9,7 @@ from statistics import median
 
 from varscale.bench.synthetic import synthetic
 from varscale.bench.timing import Ratio
-from varscale.logbook import read_metrics
+from varscale.runs.logbook import read_metrics
 
 STEPS, WARM_UP = 12, 3
 

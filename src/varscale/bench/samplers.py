@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from varscale.bench.timing import Ratio, interleaved
+from varscale.bench.timing import Ratio, interleave
 from varscale.data import EpisodeSampler
 
 N_CLASSES, PER_CLASS, N_WAY, N_ITEMS = 64, 600, 5, 16
@@ -24,8 +24,8 @@ def sampler_over_numpy(repeats: int) -> list[Ratio]:
         sampler.batch(place.getrandbits(40), BATCH)
 
     # Short turns, and many: most of them run undisturbed.
-    ones = interleaved(one, lambda: choose(rng), repeats=10 * repeats, calls=20)
-    batches = interleaved(batch, lambda: choose_many(rng, BATCH), repeats=10 * repeats, calls=2)
+    ones = interleave(one, lambda: choose(rng), repeats=10 * repeats, calls=20)
+    batches = interleave(batch, lambda: choose_many(rng, BATCH), repeats=10 * repeats, calls=2)
     return [
         Ratio(
             "sampler_one_over_numpy",

@@ -11,16 +11,17 @@ import torch
 from varscale.backbones import Conv4, ResNet12
 from varscale.bench.plain import Plain, training_step
 from varscale.bench.synthetic import synthetic
-from varscale.bench.timing import Ratio, interleaved, ratio_of
-from varscale.config import TrainConfig, resolved
+from varscale.bench.timing import Ratio, interleave, ratio_of
+from varscale.core.precision import has_bfloat16
 from varscale.data import Dataset
-from varscale.factory import create
-from varscale.frozen import MixedTasks, learn
-from varscale.launch import launched
-from varscale.logbook import Logbook
-from varscale.precision import has_bfloat16
-from varscale.run import Run
-from varscale.training import Trainer
+from varscale.data.mixed import MixedTasks
+from varscale.learn.embeddings import learn_scaler
+from varscale.model.factory import create
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.launch import launch
+from varscale.runs.logbook import Logbook
+from varscale.runs.run import Run
+from varscale.runs.trainer import Trainer
 
 TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
 
@@ -29,10 +30,10 @@ TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
 def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Callable[[], None]]:
     """A training step as `varscale train` makes it, logging included."""
     options = {"metric": "cosine", **options}
-    config = resolved(TrainConfig(dataset=dataset.name, val_every=0, **options), dataset)
+    config = resolve(TrainConfig(dataset=dataset.name, val_every=0, **options), dataset)
     path = folder / f"{dataset.name}-{config.scaler}-{config.tasks_per_step}-{config.precision}"
     run = Run.create(path, config, dataset)
-    fabric = launched(1, accelerator="cpu", precision=config.precision)
+    fabric = launch(1, accelerator="cpu", precision=config.precision)
     trainer = Trainer(run, config, fabric, dataset)
     numbers = count()
     with Logbook(path, every=config.log_every, done=0, main=True) as book:
@@ -149,8 +150,8 @@ def tasks_per_second(folder: Path, repeats: int) -> Ratio:
     steps, tasks_per_step = 10, 64
 
     def training() -> None:
-        learn(model, table, tasks, steps=steps, tasks_per_step=tasks_per_step)
+        learn_scaler(model, table, tasks, steps=steps, tasks_per_step=tasks_per_step)
 
-    (seconds,) = interleaved(training, repeats=2 * repeats)
+    (seconds,) = interleave(training, repeats=2 * repeats)
     meaning = "tasks a second, SVS on frozen 384-d embeddings (a rate, for orientation)"
     return Ratio("tasks_per_s", steps * tasks_per_step / seconds, 5000.0, True, meaning)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from varscale.data import Dataset
-from varscale.data.store import ITEMS, Manifest, finish, staged
+from varscale.data.store import ITEMS, Manifest, finish, open_stage
 from varscale.version import __version__
 
 
@@ -16,7 +16,7 @@ def synthetic(
     name = name or "x".join(map(str, item))
     generator, shape = np.random.default_rng(0), (classes * per_class, *item)
     images = len(item) == 3
-    with staged(root, name) as stage:
+    with open_stage(root, name) as stage:
         items = (
             generator.integers(256, size=shape, dtype=np.uint8)
             if images

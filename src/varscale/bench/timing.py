@@ -55,7 +55,7 @@ def turns(
     return [measured[warm_up:] for measured in seconds]
 
 
-def interleaved(
+def interleave(
     *steps: Callable[[], object], repeats: int, calls: int = 1, warm_up: int = 1
 ) -> list[float]:
     """Median seconds of each step, measured in `turns`."""

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier_file import Stored
-from varscale.learned_scale import GUESS, LARGEST, LearnedScale, given_scale
-from varscale.scale_learner import ScaleLearner, ScalerName
-from varscale.shots import tempered
+from varscale.classifier.file import Stored
+from varscale.classifier.learner import PriorLearner, ScalerName
+from varscale.classifier.prior import LARGEST, Prior, fixed_prior
+from varscale.learn.quadrature import GUESS
+from varscale.model.head import log_probabilities
 
 UNKNOWN = "unknown"
 """What `predict` answers when it rejects a query."""
@@ -31,30 +32,31 @@ CHUNK = 1 << 24
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify by the nearest class mean, with probabilities that mean something.
 
-    `fit` learns the scale of the metric by tasks drawn from the given classes, then stores the
-    class means. New classes need no learning: give them to `partial_fit`, or hand `scale_` to
+    `fit` learns the scale of the metric on tasks drawn from the given classes, then stores the
+    class means. New classes need no learning: give them to `partial_fit`, or hand `prior_` to
     another classifier.
 
     Args:
-        scale: `None` learns it. Another classifier's `scale_`, which brings its origin, whitening
-            and thresholds along, or a number for the plain cosine is used as it is, and the
-            arguments that follow mean nothing.
+        prior: What base classes teach: origin, whitening, scale, thresholds. `None` learns it from
+            the classes given to `fit`. Pass another classifier's `prior_` to use it as it is, or a
+            number for the plain cosine at that scale; then the arguments below have no effect.
         scaler: `svs`, one scale; or `d-svs`, one weight per dimension under a hierarchical prior.
         center: Put the origin at the mean of the base classes.
         shrinkage: Of the covariance within classes towards the identity, before whitening by it:
             0 to 1, `None` for no whitening, `"auto"` for 0.9 where the data support it.
-        n_tasks: What the given classes are worth to `d-svs`, in independent tasks: an eighth of
-            their number when not given; `"cv"` chooses by held-out classes (M30).
-        init_scale: Where the scale starts; it ends in the same place.
-        steps: Steps in which `d-svs` learns.
+        effective_tasks: Strength of the data against `d-svs`'s prior, in independent tasks; larger
+            lets dimensions differ more. An eighth of the number of classes when not given; `"cv"`
+            chooses it on held-out classes (M30).
+        init: Initial value of the scale; the result does not depend on it.
+        steps: Training steps of `d-svs`.
         random_state: Seed, as scikit-learn takes it; `None` is 0.
 
     Attributes:
         classes_: The classes, sorted.
-        scale_: The scale, with its posterior mean and spread; see `LearnedScale`.
+        prior_: What base classes taught: a metric and the posterior of its scale; see `Prior`.
         centres_: Mean embedding of each class.
         counts_: Examples of each class.
-        own_: Whether the scale was learned on the class, among others.
+        own_: Whether the class is one of those that the prior was learned on.
         n_features_in_: Embedding size.
 
     Example:
@@ -69,40 +71,40 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        scale: LearnedScale | float | None = None,
+        prior: Prior | float | None = None,
         scaler: ScalerName = "svs",
         center: bool = True,
         shrinkage: float | Literal["auto"] | None = "auto",
-        n_tasks: float | Literal["cv"] | None = None,
-        init_scale: float = 20.0,
+        effective_tasks: float | Literal["cv"] | None = None,
+        init: float = 20.0,
         steps: int = 150,
         random_state: int | None = 0,
     ) -> None:
-        self.scale = scale
+        self.prior = prior
         self.scaler = scaler
         self.center = center
         self.shrinkage = shrinkage
-        self.n_tasks = n_tasks
-        self.init_scale = init_scale
+        self.effective_tasks = effective_tasks
+        self.init = init
         self.steps = steps
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "FewShotClassifier":
-        """Learn the scale from the given classes, unless there is one, and store their means.
+        """Learn a prior from the given classes, unless one was passed, and store their means.
 
         Args:
             X: Embeddings, (n, dim).
             y: Their classes: numbers or strings.
         """
-        items, labels = self._checked(X, y, reset=True)
+        items, labels = self._check(X, y, reset=True)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2 and self.scale is None:
+        if len(self.classes_) < 2 and self.prior is None:
             raise ValueError(
-                "Expected at least 2 classes for a scale, got one class. Add some, or pass scale."
+                "Expected at least 2 classes to learn from, got one. Add some, or pass a prior."
             )
-        self.scale_ = self._scale(torch.from_numpy(items), numbers.astype(np.int64))
+        self.prior_ = self._learn(torch.from_numpy(items), numbers.astype(np.int64))
         self.counts_ = np.bincount(numbers)
-        self.own_ = (self.counts_ > 1) & (self.scale is None)
+        self.own_ = (self.counts_ > 1) & (self.prior is None)
         self.centres_ = _sums(items, numbers, len(self.classes_)) / self.counts_[:, None]
         return self
 
@@ -112,26 +114,26 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         classes: ArrayLike | None = None,
     ) -> "FewShotClassifier":
-        """Add examples, of new classes or of known ones; the scale stays as it is.
+        """Add examples, of new classes or of known ones; the prior stays as it is.
 
         Args:
             X: Embeddings.
             y: Their classes.
-            classes: Of no use here, new classes are welcome at any time; scikit-learn passes it.
+            classes: Ignored; new classes may appear in any call. Present for API consistency.
         """
-        if not hasattr(self, "scale_"):
+        if not hasattr(self, "prior_"):
             return self.fit(X, y)
-        items, labels = self._checked(X, y, reset=False)
+        items, labels = self._check(X, y, reset=False)
         if (labels.dtype.kind in "OSU") != (self.classes_.dtype.kind in "OSU"):
             known, got = self.classes_.tolist()[0], labels.tolist()[0]
             raise ValueError(f"Expected classes like {known!r}, got {got!r}.")
         known = self.classes_
         self.classes_ = np.union1d(known, labels)
         n, place = len(self.classes_), np.searchsorted(self.classes_, known)
-        total = _placed(self.centres_ * self.counts_[:, None], place, n)
+        total = _place(self.centres_ * self.counts_[:, None], place, n)
         numbers = np.searchsorted(self.classes_, labels)
-        self.own_ = _placed(self.own_, place, n)
-        self.counts_ = _placed(self.counts_, place, n) + np.bincount(numbers, minlength=n)
+        self.own_ = _place(self.own_, place, n)
+        self.counts_ = _place(self.counts_, place, n) + np.bincount(numbers, minlength=n)
         self.centres_ = (total + _sums(items, numbers, n)) / self.counts_[:, None]
         return self
 
@@ -139,8 +141,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probability of each class, in the order of `classes_`."""
         items = self._queries(X)
         out = np.empty((len(items), len(self.classes_)), items.dtype)
-        for start, similarity in self._similarities(items):
-            out[start : start + len(similarity)] = self._logits(similarity).softmax(-1).numpy()
+        for part, log_p in self._probabilities(items):
+            out[part] = log_p.exp().numpy()
         return out
 
     def predict(self, X: ArrayLike, reject: float | None = None) -> np.ndarray:
@@ -157,8 +159,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"Expected no class called {UNKNOWN!r}: that is what rejecting answers."
             )
         answer = np.empty(len(items), dtype=np.int64)
-        for start, similarity in self._similarities(items):
-            answer[start : start + len(similarity)] = self._logits(similarity).argmax(-1).numpy()
+        for part, log_p in self._probabilities(items):
+            answer[part] = log_p.argmax(-1).numpy()
         labels = self.classes_[answer]
         if reject is None:
             return labels
@@ -171,46 +173,46 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._unknown(self._queries(X), reject)
 
     def _unknown(self, items: np.ndarray, reject: float) -> np.ndarray:
-        floor = self.scale_.floor(torch.from_numpy(self.counts_), reject)
+        floor = self.prior_.floor(torch.from_numpy(self.counts_), reject)
         out = np.empty(len(items), dtype=bool)
-        for start, similarity in self._similarities(items):
-            out[start : start + len(similarity)] = (similarity < floor).all(-1).numpy()
+        for part, similarity in self._similarities(items):
+            out[part] = (similarity < floor).all(-1).numpy()
         return out
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to the class most similar to it: low for what is unknown."""
         items = self._queries(X)
         out = np.empty(len(items))
-        for start, similarity in self._similarities(items):
-            out[start : start + len(similarity)] = similarity.max(-1).values.numpy()
+        for part, similarity in self._similarities(items):
+            out[part] = similarity.max(-1).values.numpy()
         return out
 
     def save(self, path: str | Path) -> None:
         """Write the classifier into one file, tensors and JSON."""
         check_is_fitted(self, "centres_")
-        params = {**self.get_params(deep=False), "scale": None, "random_state": None}
+        params = {**self.get_params(deep=False), "prior": None, "random_state": None}
         names = getattr(self, "feature_names_in_", None)
         features = None if names is None else names.tolist()
         means = self.classes_, self.centres_, self.counts_, self.own_
-        Stored(*means, self.scale_, params, features).write(Path(path))
+        Stored(*means, self.prior_, params, features).write(Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":
-        """Read what `save` wrote; no code is ever loaded. Fitted again, it keeps its scale."""
+        """Load a saved classifier. Never executes code; fitted again, it keeps its prior."""
         stored = Stored.read(Path(path))
         try:
-            self = cls(**{**stored.params, "scale": stored.scale, "random_state": 0})
+            self = cls(**{**stored.params, "prior": stored.prior, "random_state": 0})
         except TypeError as e:
-            raise ValueError(f"{path} is no classifier that varscale saved: {e!r}.") from e
-        self.scale_, self.classes_ = stored.scale, stored.classes
+            raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
+        self.prior_, self.classes_ = stored.prior, stored.classes
         self.centres_, self.counts_, self.own_ = stored.centres, stored.counts, stored.own
-        self.n_features_in_ = stored.scale.dim
+        self.n_features_in_ = stored.prior.dim
         if stored.features is not None:
             self.feature_names_in_ = np.array(stored.features, dtype=object)
         return self
 
     @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
-    def _checked(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _check(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         items, labels = validate_data(self, X, y, reset=reset, dtype=DTYPES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # many classes of one example are no regression here
@@ -222,56 +224,68 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "centres_")
         return _wide(validate_data(self, X, reset=False, dtype=DTYPES))
 
-    def _scale(self, x: Tensor, labels: np.ndarray) -> LearnedScale:
+    def _learn(self, x: Tensor, labels: np.ndarray) -> Prior:
         dim = x.shape[1]
-        if isinstance(self.scale, LearnedScale):
-            if self.scale.dim != dim:
+        if isinstance(self.prior, Prior):
+            if self.prior.dim != dim:
                 raise ValueError(
-                    f"Expected embeddings of {self.scale.dim} numbers, as the scale has, got {dim}."
+                    f"Expected embeddings of {self.prior.dim} numbers, as the prior has, got {dim}."
                 )
-            return self.scale
-        if self.scale is not None:
-            if not isinstance(self.scale, Real):
+            return self.prior
+        if self.prior is not None:
+            if not isinstance(self.prior, Real):
                 raise ValueError(
-                    "Expected scale to be a number or a classifier's scale_, got "
-                    f"{type(self.scale).__name__}. Of a file: FewShotClassifier.load(FILE).scale_."
+                    "Expected prior to be a number or a classifier's prior_, got "
+                    f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
-            return given_scale(self.scale, dim)
-        learned = ScaleLearner(
+            return fixed_prior(self.prior, dim)
+        learned = PriorLearner(
             scaler=self.scaler,
             center=self.center,
             shrinkage=self.shrinkage,
-            n_tasks=self.n_tasks,
-            init_scale=self.init_scale,
+            effective_tasks=self.effective_tasks,
+            init=self.init,
             steps=self.steps,
             seed=_seed(self.random_state),
         )(x, labels)
         if learned is None:
             warnings.warn(
-                "No two classes have two examples, so no scale can be learned: probabilities are "
-                f"those of a scale of {GUESS:g}, which is a guess. Give more examples, or a scale "
-                "learned on other classes.",
+                "Fewer than two classes have two examples, so no scale can be learned. "
+                f"Probabilities use a scale of {GUESS:g}, which is a guess. Give more examples, or "
+                "pass a prior learned on other classes.",
                 stacklevel=3,
             )
-            return given_scale(GUESS, dim, shot_offset=0.5)
+            return fixed_prior(GUESS, dim, shot_offset=0.5)
         return learned
 
-    def _similarities(self, items: np.ndarray) -> Iterator[tuple[int, Tensor]]:
-        """Similarities to all classes, some queries at a time."""
-        x = torch.from_numpy(items)
-        centres = torch.from_numpy(self.centres_)
-        size = max(1, CHUNK // (len(self.classes_) + x.shape[1]))
+    def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, dict[str, Any]]]:
+        """Some queries at a time, as the head takes them."""
+        metric, way = self.prior_.metric, len(self.classes_)
         with torch.inference_mode():
-            for start in range(0, len(x), size):
-                yield start, self.scale_.metric(x[start : start + size], centres)
+            labels = torch.arange(way).unsqueeze(0)
+            centres = metric.embed(torch.from_numpy(self.centres_)).unsqueeze(0)
+            given = {"references": metric.host.references(centres, labels, n_way=way)}
+            size = max(1, CHUNK // (way + items.shape[1]))
+            for start in range(0, len(items), size):
+                part = slice(start, start + size)
+                query = metric.embed(torch.from_numpy(items[part])).unsqueeze(0)
+                yield part, {"query": query, **given, "labels": labels, "n_way": way}
 
-    def _logits(self, similarity: Tensor) -> Tensor:
-        count = torch.from_numpy(self.counts_).to(similarity)
-        factor = self.scale_.at_shots(count, torch.from_numpy(self.own_))
-        return tempered(similarity, factor.unsqueeze(0))
+    def _similarities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+        """Similarities to all classes, some queries at a time."""
+        host, weight = self.prior_.metric.host, self.prior_.metric.weight
+        for part, task in self._chunks(items):
+            yield part, host.logits(alpha=weight.to(task["query"]), **task)[0]
+
+    def _probabilities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+        """Log-probabilities of all classes, some queries at a time."""
+        host, scale = self.prior_.metric.host, self.prior_.scale(torch.from_numpy(self.own_))
+        count = torch.from_numpy(self.counts_)
+        for part, task in self._chunks(items):
+            yield part, log_probabilities(host, scale, count=count, **task)[0]
 
 
-def _placed(values: np.ndarray, place: np.ndarray, n: int) -> np.ndarray:
+def _place(values: np.ndarray, place: np.ndarray, n: int) -> np.ndarray:
     """Values of some classes among those of n, of which the others are zero."""
     out = np.zeros((n, *values.shape[1:]), values.dtype)
     out[place] = values

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from varscale.files import write_whole
-from varscale.learned_scale import LearnedScale
+from varscale.classifier.prior import Prior
+from varscale.core.files import write_whole
 from varscale.version import __version__
 
 
@@ -24,8 +24,8 @@ class Stored:
         classes: The classes, sorted.
         centres: Mean embedding of each.
         counts: Examples of each.
-        own: Whether the scale was learned on it.
-        scale: The metric and its scale.
+        own: Whether it is one of the prior's base classes.
+        prior: What base classes taught.
         params: How it was asked to learn; numbers, strings and `None`.
         features: Names of the dimensions, where they have any.
     """
@@ -34,7 +34,7 @@ class Stored:
     centres: Float[np.ndarray, "way dim"]
     counts: Int[np.ndarray, " way"]
     own: Bool[np.ndarray, " way"]
-    scale: LearnedScale
+    prior: Prior
     params: dict[str, Any]
     features: list[str] | None
 
@@ -44,13 +44,13 @@ class Stored:
             "centres": torch.from_numpy(self.centres),
             "counts": torch.from_numpy(self.counts),
             "own": torch.from_numpy(self.own),
-            **self.scale.tensors(),
+            **self.prior.tensors(),
         }
         facts = {
             "version": __version__,
             "classes": self.classes.tolist(),
             "params": self.params,
-            "scale": self.scale.facts(),
+            "prior": self.prior.facts(),
             "features": self.features,
         }
         content = json.dumps(facts, default=lambda number: number.item())  # numpy's numbers
@@ -58,7 +58,7 @@ class Stored:
 
     @classmethod
     def read(cls, path: Path) -> "Stored":
-        """Read it; no code is ever loaded, and what cannot be is refused."""
+        """Read it. Never executes code; invalid contents raise ValueError."""
         if not path.is_file():
             raise ValueError(f"Expected a saved classifier at {path}, got no file.")
         try:
@@ -70,13 +70,13 @@ class Stored:
                 tensors["centres"].numpy(),
                 tensors["counts"].numpy(),
                 tensors["own"].numpy(),
-                LearnedScale.restored(facts["scale"], tensors),
+                Prior.restore(facts["prior"], tensors),
                 dict(facts["params"]),
                 facts["features"],
             )
             stored._check()
         except (SafetensorError, LookupError, TypeError, ValueError, OSError, RecursionError) as e:
-            raise ValueError(f"{path} is no classifier that varscale saved: {e!r}.") from e
+            raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
         return stored
 
     def _check(self) -> None:
@@ -86,9 +86,9 @@ class Stored:
         if not np.array_equal(self.classes, np.unique(self.classes)):
             raise ValueError("classes that are not sorted and distinct")
         sizes = {self.counts.shape, self.own.shape}
-        if self.centres.shape != (n, self.scale.dim) or sizes != {(n,)}:
+        if self.centres.shape != (n, self.prior.dim) or sizes != {(n,)}:
             raise ValueError("class means or counts of another size")
-        if self.features is not None and len(self.features) != self.scale.dim:
+        if self.features is not None and len(self.features) != self.prior.dim:
             raise ValueError("names of another number of dimensions")
         if self.own.dtype != np.bool_:
             raise ValueError("own classes that are neither true nor false")

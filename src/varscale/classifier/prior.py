@@ -1,23 +1,23 @@
-"""What a classifier of new classes needs from elsewhere: a metric and its scale."""
+"""The prior: what base classes teach a classifier of new classes."""
 
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from varscale.alignment import is_readable
-from varscale.conformal import LEVELS, Conformity
-from varscale.functional import dot_logits, normalize
-from varscale.shots import shot_factor
-from varscale.whitening import Whitening, origin_factor
-
-GUESS = 20.0
-"""The scale when nothing can be learned: what sentence embeddings ask for, more or less."""
+from varscale.backbones import Identity
+from varscale.core.tensors import is_readable
+from varscale.evaluation.conformal import LEVELS, Conformity
+from varscale.functional import Whitening, origin_factor
+from varscale.hosts import PrototypicalNetwork
+from varscale.model.head import Scale
+from varscale.scalers.posterior import gaussian
 
 ORDINARY = 1e10
 """Embeddings whose largest number is above it, or below one over it, are scaled first."""
@@ -28,39 +28,42 @@ NUMBERS = ("mean", "std", "shot_offset", "n_classes", "centred")
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
-    """A weighted cosine of mapped embeddings.
+class WeightedCosine:
+    """The cosine of whitened embeddings, with a weight for each dimension.
 
     Attributes:
-        whitening: What is done to embeddings first.
-        weight: What each dimension counts, 1 on average; of one entry when all count the same.
+        whitening: Applied to embeddings first.
+        weight: Weight of each dimension, 1 on average; one entry when all are equal.
     """
 
     whitening: Whitening
     weight: Float[Tensor, " size"]
 
-    def __call__(
-        self, query: Float[Tensor, "*#task query dim"], centres: Float[Tensor, "*#task way dim"]
-    ) -> Float[Tensor, "*task query way"]:
-        """Similarity of embeddings and class means, before any scale."""
-        dtype = torch.promote_types(query.dtype, torch.float32)
-        query, centres = self._directions(query, dtype), self._directions(centres, dtype)
-        return dot_logits(query, centres, self.weight.to(query))
+    @property
+    def host(self) -> PrototypicalNetwork:
+        """Compares whitened embeddings with class means."""
+        return _host(len(self.whitening.mean))
 
-    def _directions(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Mapped embeddings of unit length, whatever the size of a row."""
+    def embed(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Whiten embeddings; rows of unusual size are divided by a power of two."""
+        dtype = torch.promote_types(x.dtype, torch.float32)
         z, mean = self.whitening(x.to(dtype)), self.whitening.mean.double()
         largest = x.abs().amax(-1, keepdim=True).double().clamp_min(mean.abs().max())
         unit = unit_of(largest)
         if is_readable(unit) and (unit != 1).any():
-            scaled = Whitening(torch.zeros_like(mean), self.whitening.matrix)
-            z = z.where(unit == 1, scaled(x.double() / unit - mean / unit).to(dtype))
-        return normalize(z)
+            smaller = Whitening(torch.zeros_like(mean), self.whitening.matrix)
+            z = z.where(unit == 1, smaller(x.double() / unit - mean / unit).to(dtype))
+        return z
+
+
+@lru_cache
+def _host(dim: int) -> PrototypicalNetwork:
+    return PrototypicalNetwork(Identity(dim), metric="cosine")
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedScale:
-    """A metric for embeddings of one model, and its scale: what a classifier of new classes needs.
+class Prior:
+    """What base classes teach about classes of the same embedding model: a metric and its scale.
 
     Attributes:
         metric: The metric.
@@ -73,7 +76,7 @@ class LearnedScale:
         centred: Whether the origin is the mean of those classes.
     """
 
-    metric: Metric
+    metric: WeightedCosine
     mean: float
     std: float
     shot_offset: float
@@ -86,22 +89,20 @@ class LearnedScale:
         """Embedding size."""
         return len(self.metric.whitening.mean)
 
-    def at_shots(
-        self, count: Float[Tensor, " way"], own: Bool[Tensor, " way"] | None = None
-    ) -> Float[Tensor, " way"]:
-        """The scale of classes of so many supports (M23).
+    def scale(self, own: Bool[Tensor, " way"] | None = None) -> Scale:
+        """The scale among some classes, with the laws of shots (M23) and origin (M31).
 
         Args:
-            count: Supports of each class.
-            own: Whether it is one of the base classes, among which the origin lies (M31); none is
+            own: Whether each class is one of the base classes, among which the origin lies; none is
                 when not given. The factor is common to all: it must not change the order.
         """
-        scale = self.mean * shot_factor(count, self.shot_offset)
-        if not self.centred:
-            return scale
-        ours, others = (origin_factor(self.n_classes, own=own) for own in (True, False))
-        share = 0.0 if own is None else own.double().mean()
-        return scale * (share * ours + (1 - share) * others)
+        weight, origin = self.metric.weight.double(), 1.0
+        if self.centred:
+            ours, others = (origin_factor(self.n_classes, own=mine) for mine in (True, False))
+            share = 0.0 if own is None else float(own.double().mean())
+            origin = share * ours + (1 - share) * others
+        q = gaussian(self.mean * weight, self.std * weight)
+        return Scale(q, self.shot_offset, origin)
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """The similarity below which a class of so many supports calls a query foreign (M29).
@@ -114,8 +115,8 @@ class LearnedScale:
             raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
         if self.conformity is None:
             raise ValueError(
-                "To reject, a scale must have been learned on at least 10 classes of two or more "
-                f"examples; this is {self!r}. Pass one learned on other classes as scale."
+                "To reject, a prior must have been learned on at least 10 classes of two or more "
+                f"examples; this is {self!r}. Pass one learned on other classes as prior."
             )
         if share <= (least := self.conformity.smallest_share(count)):
             warnings.warn(
@@ -141,21 +142,23 @@ class LearnedScale:
         return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod
-    def restored(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "LearnedScale":
-        """What was stored."""
-        metric = Metric(Whitening(tensors["mean"], tensors.get("matrix")), tensors["weight"])
+    def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Prior":
+        """Read what `facts` and `tensors` gave."""
+        metric = WeightedCosine(
+            Whitening(tensors["mean"], tensors.get("matrix")), tensors["weight"]
+        )
         conformity = None
         if "quantiles" in tensors:
             conformity = Conformity(tensors["shots"], tensors["quantiles"], tensors["fold_classes"])
-        scale = cls(metric, conformity=conformity, **{name: facts[name] for name in NUMBERS})
-        scale.check()
-        return scale
+        prior = cls(metric, conformity=conformity, **{name: facts[name] for name in NUMBERS})
+        prior.check()
+        return prior
 
     def check(self) -> None:
-        """Refuse what no learning gives: somebody else's file may hold anything."""
+        """Raise ValueError if any value cannot come from learning: a file may hold anything."""
         numbers, dim = self.facts(), self.dim
         if not all(isinstance(n, int | float) and 0 <= n < math.inf for n in numbers.values()):
-            raise ValueError(f"numbers that are none: {numbers}")
+            raise ValueError(f"expected finite, non-negative values, got {numbers}")
         if any(not t.isfinite().all() for t in self.tensors().values()):
             raise ValueError("tensors with NaN or infinity")
         if self.n_classes != int(self.n_classes) or self.n_classes == 1:
@@ -177,7 +180,7 @@ class LearnedScale:
     def __repr__(self) -> str:
         learned = f"learned on {self.n_classes} classes" if self.n_classes else "not learned"
         return (
-            f"LearnedScale({self.mean:.3g} ± {self.std:.2g}, "
+            f"Prior(scale {self.mean:.3g} ± {self.std:.2g}, "
             f"times n / (n + {self.shot_offset:.2g}) at n shots, {learned})"
         )
 
@@ -188,9 +191,9 @@ def unit_of(largest: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     return torch.where(unusual, largest / (2 * torch.frexp(largest).mantissa), 1.0)
 
 
-def given_scale(value: float, dim: int, *, shot_offset: float = 0.0) -> LearnedScale:
-    """A scale that nobody learned, of the plain cosine."""
+def fixed_prior(value: float, dim: int, *, shot_offset: float = 0.0) -> Prior:
+    """Make a prior of a given scale, for the plain cosine."""
     if not 0 < value < math.inf:
         raise ValueError(f"Expected a scale > 0, got {value!r}.")
-    metric = Metric(Whitening(torch.zeros(dim)), torch.ones(1))
-    return LearnedScale(metric, float(value), 0.0, shot_offset, None, 0, centred=False)
+    metric = WeightedCosine(Whitening(torch.zeros(dim)), torch.ones(1))
+    return Prior(metric, float(value), 0.0, shot_offset, None, 0, centred=False)

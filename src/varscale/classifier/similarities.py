@@ -1,46 +1,22 @@
-"""Tasks as a metric sees them: similarities, and nothing else of the embeddings."""
-
-from dataclasses import dataclass
+"""Tasks drawn from base classes, as similarities under a metric."""
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from varscale.frozen import MixedTasks
-from varscale.learned_scale import Metric
-from varscale.pooling import class_means
+from varscale.classifier.prior import WeightedCosine
+from varscale.data.mixed import MixedTasks
+from varscale.learn.quadrature import Similarities
+from varscale.model.rows import take_rows
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Tasks of one shape, as a metric sees them.
-
-    Attributes:
-        shot: Supports per class.
-        similarity: Of queries and class means.
-        labels: Class of each query in its task.
-        classes: The same as a base class.
-    """
-
-    shot: int
-    similarity: Float[Tensor, "task query way"]
-    labels: Int[Tensor, "task query"]
-    classes: Int[Tensor, "task query"]
-
-    @property
-    def own(self) -> Float[Tensor, "task query"]:
-        """Similarity of a query and its own class."""
-        return self.similarity.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-
-
-def tasks_seen(
-    metric: Metric, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
-) -> list[Seen]:
-    """Tasks of all shapes that some classes have items for.
+def draw_similarities(
+    metric: WeightedCosine, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
+) -> list[Similarities]:
+    """Draw tasks of all shapes that some classes have items for.
 
     Args:
-        metric: Sees them.
+        metric: Compares their items.
         x: Embeddings.
         labels: Their classes, as numbers from 0.
         names: What to call those classes among others.
@@ -53,24 +29,27 @@ def tasks_seen(
     base_class = torch.zeros(int(labels.max()) + 1, dtype=torch.long)
     base_class[torch.from_numpy(labels)] = torch.from_numpy(names)
     base_class = base_class.to(x.device, non_blocking=True)
-    seen = []
+    drawn = []
+    host, table = metric.host, metric.embed(x)
     for step in range(len(tasks)):
         rows = tasks.batch(step, 8, x.device)
-        centres = class_means(x[rows.support], rows.support_labels, rows.n_way)
-        shot = rows.support.shape[1] // rows.n_way
-        similarity = metric(x[rows.query], centres)
+        given, n_way = rows.support_labels, rows.n_way
+        references = host.references(take_rows(table, rows.support), given, n_way=n_way)
+        query, weight = take_rows(table, rows.query), metric.weight.to(table)
+        similarity = host.logits(query, references, given, weight, n_way=n_way)
+        shot = rows.support.shape[1] // n_way
         classes = base_class[rows.classes.gather(1, rows.query_labels)]
-        seen.append(Seen(shot, similarity, rows.query_labels, classes))
-    return seen
+        drawn.append(Similarities(shot, similarity, rows.query_labels, classes))
+    return drawn
 
 
-def joined(seen: list[Seen]) -> list[Seen]:
-    """Tasks of one shape together, whatever fold they are of."""
-    shapes: dict[tuple[int, ...], list[Seen]] = {}
-    for tasks in seen:
+def join(drawn: list[Similarities]) -> list[Similarities]:
+    """Join tasks of one shape, whatever fold they are of."""
+    shapes: dict[tuple[int, ...], list[Similarities]] = {}
+    for tasks in drawn:
         shapes.setdefault((tasks.shot, *tasks.similarity.shape[1:]), []).append(tasks)
     return [
-        Seen(
+        Similarities(
             shape[0],
             torch.cat([p.similarity for p in parts]),
             torch.cat([p.labels for p in parts]),

@@ -11,18 +11,18 @@ from rich.table import Column, Table
 
 from varscale.cli.evaluate import test_of
 from varscale.cli.parser import Parser, command
-from varscale.run import Run
-from varscale.scoring import (
+from varscale.runs.run import Run
+from varscale.runs.scores import (
     Test,
-    compared,
-    described,
+    compare,
+    describe,
     facts,
     in_words,
     over_seeds,
     percent,
     runs_in,
     score,
-    settled,
+    settle,
     task_of,
 )
 
@@ -49,11 +49,11 @@ def run(args: Namespace) -> None:
             f"The runs were trained on {' and '.join(sorted(datasets))}. Say by --dataset which "
             "to test them on."
         )
-    test = settled(test, pairs[0][0])
+    test = settle(test, pairs[0][0])
     for pair in pairs:
         for run in pair:
             task_of(run, test)
-    rows = [compared(a, b, score(a, test), score(b, test)) for a, b in pairs]
+    rows = [compare(a, b, score(a, test), score(b, test)) for a, b in pairs]
     report: dict[str, Any] = {"pairs": rows}
     if len(rows) > 1:
         report["seeds"] = over_seeds([row["difference"] for row in rows])
@@ -78,7 +78,7 @@ def run(args: Namespace) -> None:
     console.print(table)
     if "seeds" in report:
         console.print(f"B - A {in_words(report['seeds'])}")
-    console.print(f"{described(report)}; intervals are 95 % over tasks.")
+    console.print(f"{describe(report)}; intervals are 95 % over tasks.")
 
 
 def paired(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:

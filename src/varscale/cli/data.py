@@ -12,6 +12,7 @@ from rich.table import Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
+from varscale.core.registry import unknown
 from varscale.data.dataset import Dataset
 from varscale.data.download import download
 from varscale.data.prepare import already_prepared, prepare
@@ -19,8 +20,7 @@ from varscale.data.readers import READERS, Options
 from varscale.data.readers.base import counts
 from varscale.data.readers.glyphs import font_folder
 from varscale.data.sheet import contact_sheet
-from varscale.data.store import Manifest, check, data_root, prepared, read_manifest
-from varscale.registry import unknown
+from varscale.data.store import Manifest, check, data_root, list_prepared, read_manifest
 
 
 def parser() -> Parser:
@@ -50,7 +50,7 @@ def _list_parser() -> Parser:
 
 def _list(args: Namespace) -> None:
     manifests = []
-    for name in prepared(data_root()):
+    for name in list_prepared(data_root()):
         try:
             manifests.append(read_manifest(data_root(), name))
         except ValueError as error:

@@ -12,18 +12,18 @@ from rich.table import Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.train import train_quietly
-from varscale.config import TrainConfig, resolved
-from varscale.config_files import read_config, shipped_configs
+from varscale.core.files import write_whole
 from varscale.data import Dataset
-from varscale.data.store import data_root, prepared
-from varscale.evaluation import Evaluation
-from varscale.figures import overview
-from varscale.files import write_whole
-from varscale.html import page
-from varscale.logbook import read_metrics
-from varscale.report import run_sections
-from varscale.run import Run
-from varscale.scoring import Test, compared, described, facts, percent, score, task_of
+from varscale.data.store import data_root, list_prepared
+from varscale.evaluation.evaluation import Evaluation
+from varscale.report.html import page
+from varscale.report.plots import overview
+from varscale.report.runs import run_sections
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.config_files import read_config, shipped_configs
+from varscale.runs.logbook import read_metrics
+from varscale.runs.run import Run
+from varscale.runs.scores import Test, compare, describe, facts, percent, score, task_of
 
 METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
 
@@ -44,7 +44,7 @@ def run(args: Namespace) -> None:
     """Train what is not trained yet, test all of it, print the table and draw the plots."""
     began, out = time.monotonic(), Path(args.out)
     test = Test(episodes=args.episodes)
-    if "glyphs" not in prepared(data_root()):
+    if "glyphs" not in list_prepared(data_root()):
         sys.stderr.write("glyphs: drawing letters of ten scripts, a quarter of a minute\n")
     dataset = Dataset.open("glyphs")
     runs: dict[str, tuple[Run, Evaluation]] = {}
@@ -52,17 +52,17 @@ def run(args: Namespace) -> None:
         config = read_config(shipped_configs() / "glyphs" / f"{file}.yaml")
         if args.steps is not None:
             config = TrainConfig(**{**vars(config), "steps": args.steps})
-        trained_run = trained(out / file, resolved(config, dataset), dataset)
+        trained_run = trained(out / file, resolve(config, dataset), dataset)
         runs[name] = trained_run, score(trained_run, test)
     base, base_scores = runs["no scaling"]
     rows: dict[str, Any] = {
-        name: {**compared(base, run, base_scores, scores), "scale": final_scale(run)}
+        name: {**compare(base, run, base_scores, scores), "scale": final_scale(run)}
         for name, (run, scores) in runs.items()
     }
     report: dict[str, Any] = {"methods": rows, "episodes": args.episodes}
     report |= facts(base, test, task_of(base, test)[1])
     report |= {"plots": str(out / "demo.png"), "report": str(out / "report.html")}
-    title = f"{described(report)}; {base.config.steps:,} training steps, seed {base.config.seed}"
+    title = f"{describe(report)}; {base.config.steps:,} training steps, seed {base.config.seed}"
     overview(
         {name: (run.path, scores) for name, (run, scores) in runs.items()},
         out / "demo.png",

@@ -14,9 +14,9 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
-from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
-from varscale.data.store import data_root, prepared
+from varscale.core.allocator import keep_memory
+from varscale.data.store import data_root, list_prepared
 from varscale.version import __version__
 
 PACKAGES = {
@@ -82,7 +82,7 @@ def findings() -> dict[str, Any]:
         ),
         "bfloat16": bfloat16(),
         "data": str(root),
-        "datasets": prepared(root),
+        "datasets": list_prepared(root),
         "free": f"{shutil.disk_usage(place).free / 2**30:.0f} GiB",
         "packages": {name: version(name) for name in PACKAGES},
         "conflicts": conflicts(),

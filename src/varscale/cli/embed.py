@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from jsonargparse import Namespace
 
-from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
-from varscale.evaluation import embedded
-from varscale.files import write_whole
-from varscale.run import Run
+from varscale.core.allocator import keep_memory
+from varscale.core.files import write_whole
+from varscale.evaluation.evaluation import embed_split
+from varscale.runs.run import Run
 
 
 def parser() -> Parser:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> None:
         raise ValueError(f"{run.path} embeds an item differently in every task: see docs/tadam.md.")
     splits = [dataset[name] for name in dict.fromkeys(dataset.class_split)]
     order = np.concatenate([split.rows for split in splits])
-    items = torch.cat([embedded(model, split, torch.device("cpu")) for split in splits])
+    items = torch.cat([embed_split(model, split, torch.device("cpu")) for split in splits])
     buffer = io.BytesIO()
     np.savez(
         buffer,

@@ -11,11 +11,11 @@ from rich.table import Column, Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.train import is_main
-from varscale.distributed import ALONE, Processes
-from varscale.evaluation import save_evaluation
-from varscale.scoring import (
+from varscale.core.processes import ALONE, Processes
+from varscale.evaluation.evaluation import save_evaluation
+from varscale.runs.scores import (
     Test,
-    described,
+    describe,
     facts,
     in_words,
     over_seeds,
@@ -73,7 +73,7 @@ def run(args: Namespace) -> None:
     console.print(table)
     if several:
         console.print(in_words(several))
-    console.print(f"{described(reports[0])}; intervals are 95 % over tasks.")
+    console.print(f"{describe(reports[0])}; intervals are 95 % over tasks.")
     unfinished = [report["run"] for report in reports if report["train_steps"] is None]
     if unfinished:
         console.print(f"Not finished: {', '.join(unfinished)}; this is the best model so far.")
@@ -96,7 +96,7 @@ def processes_of(devices: int) -> Processes:
         raise ValueError(f"Expected devices >= 1, got {devices}.")
     if devices == 1:
         return ALONE
-    from varscale.launch import launched
+    from varscale.runs.launch import launch
 
-    fabric = launched(devices, accelerator="cpu")
+    fabric = launch(devices, accelerator="cpu")
     return Processes(fabric.global_rank, fabric.world_size, fabric.device)

@@ -7,8 +7,8 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
-from varscale.onnx_graph import export_model
-from varscale.run import Run
+from varscale.export.model import export_model
+from varscale.runs.run import Run
 
 
 def parser() -> Parser:
@@ -69,8 +69,10 @@ def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object
 
 
 def _classifier(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
-    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
-    from varscale.onnx_classifier import export_classifier
+    from varscale.classifier.estimator import (
+        FewShotClassifier,
+    )  # scikit-learn takes a second to import
+    from varscale.export.classifier import export_classifier
 
     classifier = FewShotClassifier.load(path)
     difference = export_classifier(classifier, file, reject=reject)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from jsonargparse import Namespace
 
+from varscale.classifier.learner import ScalerName
+from varscale.classifier.prior import Prior
 from varscale.cli.parser import Parser, command
-from varscale.featurize import read
-from varscale.learned_scale import LearnedScale
-from varscale.scale_learner import ScalerName
+from varscale.items.embedded import read_embedded
+from varscale.runs.run import load
 
 if TYPE_CHECKING:
-    from varscale.estimator import FewShotClassifier
+    from varscale.classifier.estimator import FewShotClassifier
 
 
 def parser() -> Parser:
@@ -32,7 +33,9 @@ def parser() -> Parser:
     parser.add_argument("--run", type=str | None, help="run directory that embeds images")
     parser.add_argument("--split", type=str | None, help="only classes of this split of the file")
     parser.add_argument(
-        "--scale", type=str | None, help="fitted classifier whose scale to use; or a number"
+        "--prior",
+        type=str | None,
+        help="fitted classifier whose prior to use; or a number, the scale",
     )
     parser.add_argument(
         "--scaler", type=ScalerName | None, help="svs (the default), one scale; or d-svs, many"
@@ -46,19 +49,20 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> None:
     """Fit, store, and say what was learned."""
-    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
+    from varscale.classifier.estimator import (
+        FewShotClassifier,
+    )  # scikit-learn takes a second to import
 
-    if sum(given is not None for given in (args.scale, args.scaler, args.add)) > 1:
-        raise ValueError(
-            "Expected one of --scale, --scaler and --add, got more: a scale that is given, by a "
-            "number or with a classifier, is not learned."
-        )
+    if sum(given is not None for given in (args.prior, args.scaler, args.add)) > 1:
+        raise ValueError("--prior, --scaler and --add are mutually exclusive.")
     model = Path(args.model)
     if model.exists() and model.samefile(args.source):
         raise ValueError(f"Expected another file to write than the source {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    items = read(Path(args.source), run=Path(args.run) if args.run else None, split=args.split)
+    items = read_embedded(
+        Path(args.source), model=load(args.run) if args.run else None, split=args.split
+    )
     if items.classes is None:
         raise ValueError(
             f"Expected the classes of the items in {args.source}: an array of labels, or folders "
@@ -69,45 +73,45 @@ def run(args: Namespace) -> None:
         classifier.partial_fit(items.embeddings, items.classes)
     else:
         classifier = FewShotClassifier(
-            scale=_scale(args.scale), scaler=args.scaler or "svs", random_state=args.seed
+            prior=_prior(args.prior), scaler=args.scaler or "svs", random_state=args.seed
         )
         classifier.fit(items.embeddings, items.classes)
     classifier.save(model)
-    scale = classifier.scale_
+    prior = classifier.prior_
     facts = {
         "model": str(model),
         "classes": len(classifier.classes_),
         "items": int(classifier.counts_.sum()),
-        "dim": scale.dim,
-        "scale": scale.mean,
-        "scale_std": scale.std,
-        "shot_offset": scale.shot_offset,
-        "learned_on": scale.n_classes,
+        "dim": prior.dim,
+        "scale": prior.mean,
+        "scale_std": prior.std,
+        "shot_offset": prior.shot_offset,
+        "learned_on": prior.n_classes,
         "smallest_reject": _smallest(classifier),
     }
     if args.json:
         sys.stdout.write(json.dumps(facts) + "\n")
         return
     sys.stdout.write(
-        f"{model}: {facts['classes']} classes, {facts['items']:,} items of {scale.dim} numbers.\n"
-        f"{scale}\n"
+        f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers.\n"
+        f"{prior}\n"
         f"Now ask it: varscale predict {model} QUERIES\n"
     )
 
 
 def _smallest(classifier: "FewShotClassifier") -> float | None:
     """The share up to which nothing is rejected; `None` where nothing can be."""
-    conformity, count = classifier.scale_.conformity, torch.from_numpy(classifier.counts_)
+    conformity, count = classifier.prior_.conformity, torch.from_numpy(classifier.counts_)
     return None if conformity is None else conformity.smallest_share(count)
 
 
-def _scale(given: str | None) -> LearnedScale | float | None:
-    """A scale by number, or that of a stored classifier."""
-    from varscale.estimator import FewShotClassifier
+def _prior(given: str | None) -> Prior | float | None:
+    """A number, or the prior of a stored classifier."""
+    from varscale.classifier.estimator import FewShotClassifier
 
     if given is None:
         return None
     try:
         return float(given)
     except ValueError:
-        return FewShotClassifier.load(given).scale_
+        return FewShotClassifier.load(given).prior_

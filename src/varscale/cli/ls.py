@@ -12,10 +12,10 @@ from rich.table import Table
 
 from varscale.backbones import BACKBONES
 from varscale.cli.parser import Parser, command
-from varscale.config_files import shipped_configs
+from varscale.core.registry import Registry
 from varscale.hosts import HOSTS
-from varscale.presets import PRESETS
-from varscale.registry import Registry
+from varscale.model.presets import PRESETS
+from varscale.runs.config_files import shipped_configs
 from varscale.scalers import SCALERS
 
 

@@ -23,7 +23,7 @@ from varscale.cli import (
     train,
 )
 from varscale.cli.parser import Parser
-from varscale.run import Interrupted
+from varscale.runs.run import Interrupted
 from varscale.version import __version__
 
 COMMANDS = {

@@ -11,11 +11,12 @@ import numpy as np
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
-from varscale.featurize import read
-from varscale.files import write_whole
+from varscale.core.files import write_whole
+from varscale.items.embedded import read_embedded
+from varscale.runs.run import load
 
 if TYPE_CHECKING:
-    from varscale.estimator import FewShotClassifier
+    from varscale.classifier.estimator import FewShotClassifier
 
 CHUNK = 1 << 22
 """Probabilities that are held at once."""
@@ -49,7 +50,9 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> None:
     """Classify, and write a line for each item."""
-    from varscale.estimator import FewShotClassifier  # scikit-learn takes a second to import
+    from varscale.classifier.estimator import (
+        FewShotClassifier,
+    )  # scikit-learn takes a second to import
 
     for given in (args.model, args.source):
         if args.out and Path(args.out).exists() and Path(args.out).samefile(given):
@@ -62,7 +65,9 @@ def run(args: Namespace) -> None:
             f"Expected --top from 1 to {len(classifier.classes_)}, the number of classes, got "
             f"{args.top}."
         )
-    items = read(Path(args.source), run=Path(args.run) if args.run else None, split=args.split)
+    items = read_embedded(
+        Path(args.source), model=load(args.run) if args.run else None, split=args.split
+    )
     answers = _answers(classifier, items.embeddings, args.reject, args.top)
     rows = [{"item": name, **answer} for name, answer in zip(items.names, answers, strict=True)]
     if args.out is not None:

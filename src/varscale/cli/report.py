@@ -7,13 +7,13 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
-from varscale.files import write_whole
-from varscale.html import page
+from varscale.core.files import write_whole
 from varscale.paper.document import markdown, sections
 from varscale.paper.headers import write_headers
 from varscale.paper.results import Results
-from varscale.report import run_sections, scored_runs
-from varscale.scoring import Test, runs_in
+from varscale.report.html import page
+from varscale.report.runs import run_sections, score_runs
+from varscale.runs.scores import Test, runs_in
 
 
 def parser() -> Parser:
@@ -52,7 +52,7 @@ def run(args: Namespace) -> None:
     parts = [part for path in results for part in sections(path)]
     if runs:
         test = Test(episodes=args.episodes)
-        scored = scored_runs(runs, test)
+        scored = score_runs(runs, test)
         names += scored
         parts += run_sections(scored, test)
     _write(args, args.out, page(f"varscale: {', '.join(names)}", parts))

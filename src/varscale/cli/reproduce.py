@@ -12,6 +12,7 @@ from rich.table import Table
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
+from varscale.core.precision import Precision
 from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.cost import flop, minutes
@@ -19,7 +20,6 @@ from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results, Row
 from varscale.paper.scale import SCALES
 from varscale.paper.tables import Line, table, written
-from varscale.precision import Precision
 
 
 def parser() -> Parser:

@@ -10,13 +10,13 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from varscale.allocator import keep_memory
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
-from varscale.config import TrainConfig, resolved
-from varscale.config_files import chain
+from varscale.core.allocator import keep_memory
 from varscale.data import Dataset
-from varscale.run import Run
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.config_files import chain
+from varscale.runs.run import Run
 
 
 def parser() -> Parser:
@@ -59,7 +59,7 @@ def run(args: Namespace) -> None:
     """Train a new run."""
     config = TrainConfig(**{f.name: _plain(args[f.name]) for f in fields(TrainConfig)})
     dataset = Dataset.open(config.dataset)
-    config = resolved(config, dataset)
+    config = resolve(config, dataset)
     path = Path(args.out or default_path(config))
     if is_main() and not (restarted() and path.exists()):
         Run.create(path, config, dataset)
@@ -111,7 +111,7 @@ def train_quietly(path: Path, config: TrainConfig, *, title: str) -> None:
 
 def _training(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
     try:
-        from varscale.training import train
+        from varscale.runs.trainer import train
     except ImportError as error:
         raise ValueError(
             f"Training needs the extra 'train' ({error}): pip install 'varscale[train]'."

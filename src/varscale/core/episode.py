@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.alignment import is_readable
-from varscale.labels import check_labels, check_support
+from varscale.core.labels import check_labels, check_support
+from varscale.core.tensors import is_readable
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ class Episode:
             )
 
     @classmethod
-    def trusted(cls, **fields: Any) -> "Episode":
-        """An episode of tensors that are known to be right; checks take time."""
+    def trust(cls, **fields: Any) -> "Episode":
+        """Make an episode of tensors that are known to be right: checks take time."""
         episode = object.__new__(cls)
         vars(episode).update(fields)
         return episode
@@ -91,7 +91,7 @@ class Episode:
             name: tensor.to(device, dtype if tensor.is_floating_point() else None)
             for name, tensor in self.tensors.items()
         }
-        return Episode.trusted(**{**vars(self), **moved})
+        return Episode.trust(**{**vars(self), **moved})
 
     def __repr__(self) -> str:
         tasks, supports = self.support.shape[:2]

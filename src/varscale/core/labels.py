@@ -1,12 +1,13 @@
 """Class labels of tasks: what is refused."""
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
-from varscale.alignment import is_readable
-from varscale.pooling import class_counts
+from varscale.core.tensors import is_readable
 
 
 def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) -> None:
@@ -42,6 +43,29 @@ def check_support(labels: Integer[Tensor, "*task support"], n_way: int) -> None:
         )
 
 
-def numbered(labels: Shaped[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
+def number_classes(labels: Shaped[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
     """Classes numbered from 0 without a gap, in sorted order."""
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def class_counts(
+    labels: Integer[Tensor, "*task support"], n_way: int
+) -> Integer[Tensor, "*task way"]:
+    """Supports per class."""
+    rows = class_row(labels, n_way)
+    return count_rows(rows, math.prod(labels.shape[:-1]) * n_way).view(*labels.shape[:-1], n_way)
+
+
+def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[Tensor, " rows"]:
+    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
+    *task, _ = labels.shape
+    n_tasks = math.prod(task)
+    if n_tasks == 1:
+        return labels.long().flatten()
+    offset = torch.arange(0, n_way * n_tasks, n_way, device=labels.device)
+    return (labels.long() + offset.view(*task, 1)).flatten()
+
+
+def count_rows(rows: Tensor, n_rows: int) -> Tensor:
+    """How often each row occurs; `bincount` would read the largest."""
+    return rows.new_zeros(n_rows).index_add_(0, rows, torch.ones_like(rows))

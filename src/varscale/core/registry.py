@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+Options = Mapping[str, Any]
+"""Arguments by name."""
+
 
 def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
     """An error that names what was asked for, what there is, and what was probably meant."""
@@ -73,6 +76,11 @@ class Registry(Mapping[str, type[T]]):
                 if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                     break
         return found
+
+    def defaults(self, name: str) -> dict[str, Any]:
+        """The arguments of a member that have a default, with it."""
+        options = self.options(name).items()
+        return {option: p.default for option, p in options if p.default is not p.empty}
 
     def __getitem__(self, name: str) -> type[T]:
         if name not in self._members:

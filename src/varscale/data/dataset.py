@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from varscale.core.episode import Episode
+from varscale.core.registry import unknown
 from varscale.data.sampler import EpisodeRows
 from varscale.data.split import SPLITS
-from varscale.data.store import ITEMS, LABELS, check_quickly, data_root, prepared
-from varscale.episode import Episode
-from varscale.registry import unknown
+from varscale.data.store import ITEMS, LABELS, check_quickly, data_root, list_prepared
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Dataset:
     def open(cls, name: str, root: Path | None = None) -> "Dataset":
         """Open a prepared dataset: no copy, and no reading of files that have not changed."""
         root = data_root() if root is None else root
-        if name == "glyphs" and name not in prepared(root):  # embedded: drawn on first use
+        if name == "glyphs" and name not in list_prepared(root):  # embedded: drawn on first use
             from filelock import FileLock
 
             from varscale.data.prepare import prepare
@@ -47,7 +47,7 @@ class Dataset:
 
             root.mkdir(parents=True, exist_ok=True)
             with FileLock(root / ".glyphs.first"):  # one process draws, others wait for it
-                if name not in prepared(root):
+                if name not in list_prepared(root):
                     prepare(name, font_folder(), root=root)
         manifest = check_quickly(root, name)
         return cls(
@@ -116,7 +116,7 @@ class Split:
         """The tasks that a sampler has drawn from `labels`."""
         items = self.items(torch.cat([rows.support.flatten(), rows.query.flatten()]))
         support, query = items.tensor_split([rows.support.numel()])
-        return Episode.trusted(  # items were checked when they were prepared
+        return Episode.trust(  # items were checked when they were prepared
             support=support.unflatten(0, rows.support.shape),
             support_labels=rows.support_labels,
             query=query.unflatten(0, rows.query.shape),

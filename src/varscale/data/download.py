@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varscale.registry import unknown
+from varscale.core.registry import unknown
 
 FILES = {
     "omniglot": (

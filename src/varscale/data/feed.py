@@ -1,9 +1,9 @@
 """Tasks for each training step, drawn ahead in blocks."""
 
+from varscale.core.episode import Episode
+from varscale.core.processes import ALONE, Processes
 from varscale.data.dataset import Split
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
-from varscale.distributed import ALONE, Processes
-from varscale.episode import Episode
 
 
 class Feed:

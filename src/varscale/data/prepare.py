@@ -16,7 +16,7 @@ from varscale.data.images import decode
 from varscale.data.readers import READERS, Options, Reader
 from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS, check_two
-from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, staged
+from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, open_stage
 from varscale.data.tree import open_tree, walk
 from varscale.version import __version__
 
@@ -70,7 +70,7 @@ def prepare(
     if there == source.resolve() or there in source.resolve().parents:
         raise ValueError(f"The source {source} lies in the place of the dataset. Move it away.")
     request = _request(source, options, form)
-    with staged(root, name) as stage, _full_disk_in_words(root):
+    with open_stage(root, name) as stage, _full_disk_in_words(root):
         if form == "embeddings":
             content = _write_embeddings(stage, source, options)
         else:

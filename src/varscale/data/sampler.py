@@ -11,9 +11,9 @@ from jaxtyping import Int, UInt64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from varscale.core.random import Words, integers, span
+from varscale.core.registry import unknown
 from varscale.data.lehmer import distinct
-from varscale.random import Words, integers, span
-from varscale.registry import unknown
 
 Queries = Literal["balanced", "random"]
 """How queries are drawn.

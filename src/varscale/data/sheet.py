@@ -3,9 +3,9 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
+from varscale.core.random import uniform
 from varscale.data.dataset import Dataset
 from varscale.data.split import SPLITS
-from varscale.random import uniform
 
 
 def contact_sheet(

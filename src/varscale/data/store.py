@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from varscale.files import file_hash, sync
-from varscale.registry import unknown
+from varscale.core.files import file_hash, sync
+from varscale.core.registry import unknown
 
 ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
 FORMAT = 1
@@ -70,7 +70,7 @@ def data_root() -> Path:
     return Path(cache) / "varscale" / "data"
 
 
-def prepared(root: Path) -> list[str]:
+def list_prepared(root: Path) -> list[str]:
     """Names of the datasets that are there."""
     return sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))
 
@@ -80,7 +80,7 @@ def read_manifest(root: Path, name: str) -> Manifest:
     check_name(name)
     path = root / name / MANIFEST
     if not path.is_file():
-        known = prepared(root)
+        known = list_prepared(root)
         raise (
             unknown("prepared dataset", name, known)
             if known
@@ -128,7 +128,7 @@ def check_quickly(root: Path, name: str) -> Manifest:
 
 
 @contextmanager
-def staged(root: Path, name: str) -> Iterator[Path]:
+def open_stage(root: Path, name: str) -> Iterator[Path]:
     """A folder to write a dataset into, which takes its place when all went well.
 
     A lock lets one process at a time prepare a name. What an interrupted one left is cleared away;

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from varscale.episode import Episode
-from varscale.random import normal
+from varscale.core.episode import Episode
+from varscale.core.random import normal
 
 
 @dataclass(frozen=True, eq=False)

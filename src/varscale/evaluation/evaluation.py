@@ -12,19 +12,19 @@ from jaxtyping import Float, Int
 from safetensors.torch import save
 from torch import Tensor
 
+from varscale.core.files import write_whole
+from varscale.core.processes import ALONE, Processes
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Split
-from varscale.data.sampler import EpisodeRows
-from varscale.distributed import ALONE, Processes
-from varscale.files import write_whole
-from varscale.metrics import (
+from varscale.evaluation.metrics import (
     BINS,
     brier_score,
     calibration_bins,
     expected_calibration_error,
     interval,
 )
-from varscale.model import ScaledModel
+from varscale.model.rows import predict_rows
+from varscale.model.scaled import ScaledModel
 
 CHUNK = 1 << 22
 """Numbers that the tasks worked on at once may hold: they stay in the cache."""
@@ -119,7 +119,7 @@ def evaluate(
     tally = _Tally(split, sampler)
     share = processes.share(episodes)
     if not anew:
-        table = embedded(model, split, device, processes)
+        table = embed_split(model, split, device, processes)
     size = (int(sampler.shots.sum()) + sampler.queries_per_task) * (
         int(np.prod(split.dataset.items.shape[1:])) if anew else model.host.out_dim
     )
@@ -139,7 +139,7 @@ def evaluate(
 
 
 @torch.inference_mode()
-def embedded(
+def embed_split(
     model: ScaledModel, split: Split, device: torch.device, processes: Processes = ALONE
 ) -> Float[Tensor, "item dim"]:
     """Every item of the split, embedded in batches; processes share them."""
@@ -150,36 +150,6 @@ def embedded(
         items = split.items(torch.arange(start, min(start + size, share.stop)))
         parts.append(model.host.embed_items(items.to(device).unsqueeze(0))[0])
     return processes.join(torch.cat(parts), len(split))
-
-
-def predict_rows(
-    model: ScaledModel,
-    table: Float[Tensor, "item dim"],
-    rows: EpisodeRows,
-    *,
-    samples: int = 0,
-    index: int = 0,
-    seed: int = 0,
-) -> Float[Tensor, "task query way"]:
-    """Log-probabilities of tasks that are rows of a table, where the table is."""
-    return model.predict(
-        picked(table, rows.support),
-        rows.support_labels.to(table.device, non_blocking=True),
-        picked(table, rows.query),
-        n_way=rows.n_way,
-        samples=samples,
-        index=index,
-        seed=seed,
-        checked=True,
-    )
-
-
-def picked(
-    table: Float[Tensor, "item dim"], rows: Int[Tensor, "task n"]
-) -> Float[Tensor, "task n dim"]:
-    """Rows of a table, by tasks."""
-    chosen = table.index_select(0, rows.flatten().to(table.device, non_blocking=True))
-    return chosen.view(*rows.shape, -1)
 
 
 def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation) -> None:

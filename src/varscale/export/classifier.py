@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.export import Dim
 
-from varscale.estimator import FewShotClassifier
-from varscale.files import write_whole
-from varscale.functional import log_softmax, normalize, unit
-from varscale.onnx_graph import check_close, session, traced
-from varscale.shots import tempered
+from varscale.classifier.estimator import FewShotClassifier
+from varscale.core.files import write_whole
+from varscale.export.onnx import check_close, session, trace
+from varscale.model.head import Scale, log_probabilities
+from varscale.scalers.posterior import gaussian
 
 
 class ClassifierGraph(nn.Module):
@@ -26,26 +26,35 @@ class ClassifierGraph(nn.Module):
 
     origin: Tensor
     matrix: Tensor | None
-    centres: Tensor
-    factor: Tensor
+    references: Tensor
+    labels: Tensor
+    count: Tensor
+    weight: Tensor
+    alpha: Tensor
     floor: Tensor
 
     def __init__(self, classifier: FewShotClassifier, reject: float | None) -> None:
         super().__init__()
-        scale, count = classifier.scale_, torch.from_numpy(classifier.counts_)
-        means = torch.from_numpy(classifier.centres_)
-        centres = normalize(scale.metric.whitening(means))
-        matrix = scale.metric.whitening.matrix
-        factor = scale.at_shots(count.double(), torch.from_numpy(classifier.own_))
+        prior, count = classifier.prior_, torch.from_numpy(classifier.counts_)
+        metric, means = prior.metric, torch.from_numpy(classifier.centres_)
+        labels = torch.arange(len(count)).unsqueeze(0)
+        centres = metric.whitening(means).unsqueeze(0)
+        references = metric.host.references(centres, labels, n_way=len(count))
+        scale = prior.scale(torch.from_numpy(classifier.own_))
         floor = torch.full((len(count),), -torch.inf)
         if reject is not None:
-            floor = scale.floor(count, reject)
-        self.register_buffer("origin", scale.metric.whitening.mean.float())
+            floor = prior.floor(count, reject)
+        self.host, self.shot_offset = metric.host, prior.shot_offset
+        matrix = metric.whitening.matrix
+        self.register_buffer("origin", metric.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
-        self.register_buffer("centres", (scale.metric.weight * centres).float().mT.contiguous())
-        self.register_buffer("factor", factor.float().unsqueeze(0))
+        self.register_buffer("references", references.float())
+        self.register_buffer("labels", labels)
+        self.register_buffer("count", count)
+        self.register_buffer("weight", metric.weight.float())
+        self.register_buffer("alpha", (scale.origin * scale.q.mean).float())
         self.register_buffer("floor", floor.float())
-        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
+        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.alpha)):
             raise ValueError(
                 "Expected embeddings and a scale that single precision can hold, got larger ones. "
                 "Divide the embeddings by their size, and fit again."
@@ -58,9 +67,12 @@ class ClassifierGraph(nn.Module):
         query = query - self.origin
         if self.matrix is not None:
             query = query @ self.matrix
-        similarity = unit(query) @ self.centres
-        unknown = ~(similarity >= self.floor).any(-1)
-        return log_softmax(tempered(similarity, self.factor)).exp(), unknown
+        task = query.unsqueeze(0), self.references, self.labels
+        way = self.references.shape[1]
+        similarity = self.host.logits(*task, self.weight, n_way=way)[0]
+        scale = Scale(gaussian(self.alpha, torch.zeros_like(self.alpha)), self.shot_offset)
+        log_p = log_probabilities(self.host, scale, *task, n_way=way, count=self.count)[0]
+        return log_p.exp(), ~(similarity >= self.floor).any(-1)
 
 
 def export_classifier(
@@ -78,7 +90,7 @@ def export_classifier(
     """
     graph = ClassifierGraph(classifier, reject).eval()
     at = "never" if reject is None else f"at {reject:g}"
-    proto = traced(
+    proto = trace(
         graph,
         {"query": torch.zeros(2, classifier.n_features_in_)},
         ({0: Dim("query", min=1)},),

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from varscale.alignment import promote
+from varscale.core.tensors import promote
 
 Condition = Sequence[tuple[Float[Tensor, "task _"], Float[Tensor, "task _"]]]
 """What a task does to a backbone: (gamma, beta), each (task, channel), for every one of its

@@ -20,7 +20,7 @@ def shot_factor(
     return count / (count + offset)
 
 
-def tempered(
+def temper(
     logits: Float[Tensor, "*batch query way"], factor: Float[Tensor, "*#batch 1 way"]
 ) -> Float[Tensor, "*batch query way"]:
     r"""Class scores, each with a share of the scale of its own (M24).

@@ -1,4 +1,4 @@
-"""A linear map of embeddings in which the classes of a base set are round."""
+"""Whitening: centre embeddings and make their within-class covariance (nearly) isotropic."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.functional import prototypes
+from varscale.functional.prototypes import prototypes
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Whitening:
         return z if self.matrix is None else z @ self.matrix.to(x)
 
     @classmethod
-    def learned(
+    def learn(
         cls,
         x: Float[Tensor, "item dim"],
         labels: Integer[Tensor, " item"],
@@ -36,7 +36,7 @@ class Whitening:
         center: bool = True,
         shrinkage: float | None = None,
     ) -> "Whitening":
-        r"""The map that base classes ask for.
+        r"""Learn the map from base classes.
 
         Args:
             x: Embeddings of base classes.

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.alignment import is_readable
-from varscale.episode import Episode
-from varscale.film import Condition
-from varscale.functional import centred, dot_logits, euclidean_logits, norm_logits
-from varscale.registry import Registry, unknown
+from varscale.core.episode import Episode
+from varscale.core.registry import Registry, unknown
+from varscale.core.tensors import is_readable
+from varscale.functional.film import Condition
+from varscale.functional.similarity import center, dot_logits, euclidean_logits, norm_logits
 
 HOSTS: "Registry[Host]" = Registry("host")
 
@@ -37,7 +37,9 @@ BatchNormPass = Literal["separate", "joint"]
 
 
 class Host(nn.Module, ABC):
-    r"""Turns an episode and a value of $\alpha$ into logits. A member implements `logits`.
+    r"""Turn an episode and a value of $\alpha$ into logits.
+
+    A member implements `references` and `logits`.
 
     Args:
         backbone: Embedding network with an attribute `out_dim`.
@@ -150,16 +152,34 @@ class Host(nn.Module, ABC):
         return embeddings.view(*items.shape[:2], self.out_dim)
 
     @abstractmethod
-    def logits(
+    def references(
         self,
         support: Float[Tensor, "task support dim"],
         labels: Integer[Tensor, "task support"],
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "task reference dim"]:
+        """What queries are compared with: class means, say, or the supports themselves."""
+
+    @abstractmethod
+    def logits(
+        self,
         query: Float[Tensor, "task query dim"],
+        references: Float[Tensor, "task reference dim"],
+        labels: Integer[Tensor, "task support"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,
         n_way: int,
     ) -> Float[Tensor, "*batch query way"]:
-        """Class scores of embedded queries at a given scale, their softmax being p(y | x)."""
+        """Class scores of embedded queries at a value of alpha, their softmax being p(y | x).
+
+        Args:
+            query: Embedded queries.
+            references: What `references` returned.
+            labels: Classes of the supports.
+            alpha: The scale; leading axes are draws.
+            n_way: Classes per task.
+        """
 
     def penalty(self) -> Float[Tensor, ""]:
         """What the host's own weights add to the loss."""
@@ -177,7 +197,7 @@ class Host(nn.Module, ABC):
             if self.legacy_alpha_grad and isinstance(alpha, Tensor):
                 alpha = alpha.detach() + (alpha - alpha.detach()) / self.kappa
             if self.normalize == "none":
-                query, reference = centred(query, reference)
+                query, reference = center(query, reference)
             return euclidean_logits(query, reference, alpha, kappa=self.kappa)
         if self.metric == "norm":
             return norm_logits(query, reference, alpha)

@@ -5,9 +5,9 @@ from typing import Any, Literal
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional import unit
+from varscale.functional.pooling import class_logsumexp
+from varscale.functional.prototypes import unit
 from varscale.hosts.base import HOSTS, Host
-from varscale.pooling import class_logsumexp
 
 
 @HOSTS.register("matching")
@@ -37,19 +37,28 @@ class MatchingNetwork(Host):
         super().__init__(backbone, **host)
         self.normalize = self._normalization(normalize, ("each", "none"))
 
-    def logits(
+    def references(
         self,
         support: Float[Tensor, "task support dim"],
         labels: Integer[Tensor, "task support"],
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "task support dim"]:
+        """The supports themselves."""
+        return support if self.normalize == "none" else unit(support)
+
+    def logits(
+        self,
         query: Float[Tensor, "task query dim"],
+        references: Float[Tensor, "task support dim"],
+        labels: Integer[Tensor, "task support"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,
         n_way: int,
     ) -> Float[Tensor, "*batch query way"]:
         """Log of the attention that each class's supports receive."""
-        if self.normalize == "each":
-            support, query = unit(support), unit(query)
-        similarity = self.compare(query, support, alpha)  # (*batch, query, support)
+        query = query if self.normalize == "none" else unit(query)
+        similarity = self.compare(query, references, alpha)  # (*batch, query, support)
         return class_logsumexp(similarity, labels, n_way)
 
     def extra_repr(self) -> str:

@@ -5,9 +5,9 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional import unit
+from varscale.functional.pooling import class_means
+from varscale.functional.prototypes import unit
 from varscale.hosts.base import HOSTS, Host
-from varscale.pooling import class_means
 
 Normalization = Literal["prototype", "each_then_mean", "each_then_mean_unit", "none"]
 """When embeddings are brought to unit length; the order matters for two or more shots.
@@ -37,24 +37,31 @@ class PrototypicalNetwork(Host):
         super().__init__(backbone, **host)
         self.normalize = self._normalization(normalize, get_args(Normalization))
 
-    def logits(
+    def references(
         self,
         support: Float[Tensor, "task support dim"],
         labels: Integer[Tensor, "task support"],
+        *,
+        n_way: int,
+    ) -> Float[Tensor, "task way dim"]:
+        """Class means of the supports (M1)."""
+        if self.normalize.startswith("each"):
+            support = unit(support)
+        centres = class_means(support, labels, n_way)
+        return unit(centres) if self.normalize in ("prototype", "each_then_mean_unit") else centres
+
+    def logits(
+        self,
         query: Float[Tensor, "task query dim"],
+        references: Float[Tensor, "task way dim"],
+        labels: Integer[Tensor, "task support"],
         alpha: Float[Tensor, "*#batch #dim"] | float,
         *,
         n_way: int,
     ) -> Float[Tensor, "*batch query way"]:
         """Scaled similarity of queries and prototypes."""
-        if self.normalize.startswith("each"):
-            support = unit(support)
-        centres = class_means(support, labels, n_way)  # (task, way, dim)
-        if self.normalize in ("prototype", "each_then_mean_unit"):
-            centres = unit(centres)
-        if self.normalize != "none":
-            query = unit(query)
-        return self.compare(query, centres, alpha)
+        query = query if self.normalize == "none" else unit(query)
+        return self.compare(query, references, alpha)
 
     def extra_repr(self) -> str:
         """Settings, for `repr`."""

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.episode import Episode
-from varscale.film import Condition
+from varscale.core.episode import Episode
+from varscale.functional.film import Condition
+from varscale.functional.pooling import class_means
 from varscale.hosts.base import HOSTS
 from varscale.hosts.prototypical import PrototypicalNetwork
-from varscale.pooling import class_means
 
 
 @HOSTS.register("tadam")

@@ -1,4 +1,4 @@
-"""What somebody has, as embeddings: a file of them, or images and a run that embeds them."""
+"""Embedded items: from a file of embeddings, or from images and a model that embeds them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from varscale.data.embeddings import SUFFIXES, read_items
 from varscale.data.images import decode
 from varscale.data.readers.base import file_record, image_paths
 from varscale.data.tree import open_tree
-from varscale.model import ScaledModel
-from varscale.run import Run
+from varscale.model.scaled import ScaledModel
 
 BATCH = 64
 
@@ -32,16 +31,18 @@ class Items:
     classes: np.ndarray | None
 
 
-def read(source: Path, *, run: Path | None = None, split: str | None = None) -> Items:
-    """Embeddings of what lies at a path.
+def read_embedded(
+    source: Path, *, model: ScaledModel | None = None, split: str | None = None
+) -> Items:
+    """Read what lies at a path as embeddings.
 
     Args:
-        source: A file of embeddings; or, with a run, a folder or archive of images, whose classes
+        source: A file of embeddings; or, with a model, a folder or archive of images, whose classes
             are the names of the folders they lie in.
-        run: Embeds images.
+        model: Embeds images.
         split: Of a file of embeddings, only the classes of that split.
     """
-    if run is None:
+    if model is None:
         if source.suffix not in SUFFIXES:
             raise ValueError(
                 f"Expected a file of embeddings ({', '.join(SUFFIXES)}), got {source}. Images need "
@@ -51,7 +52,7 @@ def read(source: Path, *, run: Path | None = None, split: str | None = None) -> 
         return Items([str(row) for row in rows], embeddings, classes)
     if split is not None:
         raise ValueError("Images in folders have no split; leave out --split.")
-    return _images(source, Run.open(run).model())
+    return _images(source, model)
 
 
 @torch.inference_mode()

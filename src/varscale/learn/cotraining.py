@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from varscale.core.processes import ALONE, Processes
+from varscale.core.random import integers, span, stream_key, uniform
+from varscale.core.registry import unknown
 from varscale.data.dataset import Split
-from varscale.distributed import ALONE, Processes
 from varscale.hosts import Host
-from varscale.optimization import decaying, weights_optimizer
-from varscale.random import integers, span, stream_key, uniform
-from varscale.registry import unknown
+from varscale.learn.optimizers import decay_groups, weights_optimizer
 
 Statistics = Literal["due", "always"]
 """When the batch of co-training counts in the running batch statistics, which tests use.
@@ -123,7 +123,7 @@ class Cotraining(nn.Module):
         self, *, lr: float, algorithm: str, momentum: float, weight_decay: float
     ) -> Optimizer:
         """Its own optimiser, with its own momentum; the linear layer does not decay."""
-        groups = decaying(self.backbone.parameters(), weight_decay)
+        groups = decay_groups(self.backbone.parameters(), weight_decay)
         groups.append({"params": list(self.head.parameters()), "weight_decay": 0.0})
         found = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
         assert found is not None  # there is a head at least

@@ -1,28 +1,143 @@
-"""What lies between gradients and weights: optimisers, clipping and rates."""
+"""Optimisers of a model, and a scaler that learns beside an optimiser of yours."""
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from torch import nn
-from torch.nn.utils import clip_grad_norm_
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
+from varscale.model.scaled import ScaledModel
+from varscale.scalers import Scaler
+
 Group = dict[str, Any]
-
-ClipBy = Literal["variable", "global"]
-"""What a gradient's norm is taken over.
-
-- `variable`: each weight tensor by itself, as TADAM does.
-- `global`: all of them together.
-"""
-
 
 FUSED = ("cpu", "cuda", "mps", "xpu")
 """Devices that have the fused optimisers."""
 
 
-def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[Group]:
+def optimizers(
+    model: ScaledModel,
+    *,
+    queries_per_task: int,
+    lr: float = 1e-3,
+    algorithm: str = "adam",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+) -> list[Optimizer]:
+    """Make one optimiser for the weights, and one for a scaler with a learning rate of its own.
+
+    Both take their gradients from the same backward pass of `Loss.total`. Either is left out when
+    it has nothing to learn.
+
+    Args:
+        model: The model.
+        queries_per_task: Queries per task, over all classes.
+        lr: Learning rate of the weights.
+        algorithm: `adam` or `sgd`.
+        momentum: Momentum of `sgd`.
+        weight_decay: Weight decay of the host's convolutions and matrices; all else has none.
+    """
+    groups = decay_groups(model.host.parameters(), weight_decay)
+    if isinstance(model.log_shot_offset, nn.Parameter):
+        groups.append({"params": [model.log_shot_offset], "weight_decay": 0.0})
+    own = steps_itself(model.scaler)
+    if not own:
+        groups += scaler_groups(model.scaler)
+    weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
+    found = [] if weights is None else [weights]
+    if weights is not None and not own:
+        project_after(weights, model.scaler)
+    if own:
+        factor = model.objective.scaler_factor(queries_per_task)
+        found.append(scaler_optimizer(model.scaler, factor))
+    return found
+
+
+def steps_itself(scaler: Scaler) -> bool:
+    """Whether a scaler learns by plain SGD at its own rate, not by the main optimiser."""
+    learns = any(True for _ in scaler.parameters())
+    return scaler.own_rate and scaler.lr is not None and learns
+
+
+def scaler_groups(scaler: Scaler) -> list[Group]:
+    """Parameters of a scaler as groups of the main optimiser, without weight decay."""
+    parameters = list(scaler.parameters())
+    rate = {} if scaler.lr is None else {"lr": scaler.lr}
+    return [{"params": parameters, "weight_decay": 0.0, **rate}] if parameters else []
+
+
+def scaler_optimizer(scaler: Scaler, queries_per_task: int) -> SGD:
+    """Plain SGD at a scaler's own rate, on the query-summed likelihood (M13).
+
+    Args:
+        scaler: The scaler.
+        queries_per_task: Over all classes. The loss is a mean over queries, so the rate takes the
+            factor, and one backward pass serves all parameters.
+    """
+    if queries_per_task < 1:
+        raise ValueError(f"Expected queries_per_task >= 1, got {queries_per_task!r}.")
+    if not steps_itself(scaler):
+        raise ValueError(
+            f"{type(scaler).__name__} has no learning rate of its own; use `follow`, or give its "
+            "parameters to the main optimiser."
+        )
+    assert scaler.lr is not None
+    optimizer = SGD(scaler.parameters(), lr=scaler.lr * queries_per_task)
+    project_after(optimizer, scaler)
+    return optimizer
+
+
+def project_after(optimizer: Optimizer, scaler: Scaler) -> None:
+    """Bring a scaler's parameters back into their domain after every step of an optimiser."""
+    optimizer.register_step_post_hook(lambda *_: scaler.project_())
+
+
+def follow(scaler: Scaler, optimizer: Optimizer, *, queries_per_task: int) -> None:
+    """Learn a scaler beside an optimiser of yours: whenever it steps, so does the scaler.
+
+    The parameters join it as a group, so that its `zero_grad`, gradient scaling and skipped steps
+    hold for them too. A scaler with a learning rate of its own takes its own plain SGD step instead
+    of the optimiser's, at a rate that no scheduler changes. Call this before you make a scheduler.
+
+    Args:
+        scaler: The scaler.
+        optimizer: Optimiser of the embedding.
+        queries_per_task: Queries per task; the loss is taken to be a mean over them.
+    """
+    groups, parameters = scaler_groups(scaler), list(scaler.parameters())
+    if not steps_itself(scaler):
+        for group in groups:
+            optimizer.add_param_group(group)
+        project_after(optimizer, scaler)
+        return
+    own = scaler_optimizer(scaler, queries_per_task)
+    for group in groups:
+        optimizer.add_param_group(_ConstantRate(group, lr=scaler.lr))
+    kept: list[Tensor | None] = []
+
+    def hide(*_: Any) -> None:
+        kept[:] = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+
+    def step(*_: Any) -> None:
+        for p, gradient in zip(parameters, kept, strict=True):
+            p.grad = gradient
+        own.step()
+
+    optimizer.register_step_pre_hook(hide)
+    optimizer.register_step_post_hook(step)
+
+
+class _ConstantRate(dict[str, Any]):
+    """A parameter group with the learning rate it steps at, whatever a scheduler says."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key != "lr":
+            super().__setitem__(key, value)
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[Group]:
     """Parameters as groups: convolutions and matrices decay; biases, norms and numbers do not."""
     parameters = list(parameters)
     return [
@@ -44,32 +159,3 @@ def weights_optimizer(
     if algorithm == "adam":
         return Adam(groups, lr=lr, fused=fused)
     return SGD(groups, lr=lr, momentum=momentum, fused=fused)
-
-
-def clip_gradients(optimizer: Optimizer, norm: float, by: ClipBy) -> None:
-    """Shorten the gradients that are longer than `norm`."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if by == "global":
-        clip_grad_norm_(parameters, norm)
-        return
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if gradients:
-        factors = (norm / torch.stack(torch._foreach_norm(gradients))).clamp(max=1.0)
-        torch._foreach_mul_(gradients, list(factors.unbind()))
-
-
-class Schedule:
-    """Sets the rates of an optimiser to a fraction of those it was made with.
-
-    Args:
-        optimizer: The optimiser.
-    """
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
-        self.rates = [group["lr"] for group in optimizer.param_groups]
-
-    def set(self, factor: float) -> None:
-        """Rates of the next step."""
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor

@@ -1,20 +1,17 @@
 """The front door: a model from the names of its parts."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
 from varscale.backbones import BACKBONES
+from varscale.core.registry import Options, unknown
 from varscale.hosts import HOSTS
 from varscale.hosts.base import Metric
-from varscale.model import ScaledModel
-from varscale.objective import Objective
-from varscale.presets import PRESETS
-from varscale.registry import unknown
+from varscale.model.objective import Objective
+from varscale.model.presets import PRESETS
+from varscale.model.scaled import ScaledModel
 from varscale.scalers import SCALERS, Fixed, Scaler
-
-Options = Mapping[str, Any] | None
 
 
 def create(
@@ -24,10 +21,11 @@ def create(
     scaler: str | Scaler | None = None,
     metric: Metric | None = None,
     preset: str = "default",
-    backbone_options: Options = None,
-    scaler_options: Options = None,
-    host_options: Options = None,
-    objective_options: Options = None,
+    shot_offset: float | None = None,
+    backbone_options: Options | None = None,
+    scaler_options: Options | None = None,
+    host_options: Options | None = None,
+    objective_options: Options | None = None,
 ) -> ScaledModel:
     """Build a model from the names of its parts; `varscale ls` lists them.
 
@@ -40,6 +38,7 @@ def create(
         metric: See `hosts.base.Metric`; the host's own when not given: Euclidean for `pn`, cosine
             for `matching`, for `tadam` the norm without a scaler and Euclidean with one.
         preset: `default`, `paper` or `released`; see `presets`.
+        shot_offset: Let the scale grow with a class's number of supports; see `ScaledModel`.
         backbone_options: Further arguments of the backbone.
         scaler_options: Further arguments of the scaler.
         host_options: Further arguments of the host.
@@ -48,43 +47,59 @@ def create(
     Example:
         >>> model = create("pn", backbone="conv4", scaler="d-svs", metric="cosine")
         >>> model.scaler
-        DSVS(size=1600, prior=N(1, 1600²), kl_weight=0.01, lr=16, scale=0.2)
+        DSVS(size=1600, prior=N(1, 1600²), kl_weight=0.01, lr=16, sigma=0.2)
     """
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
     if scaler_options and not isinstance(scaler, str):
         raise ValueError(f"scaler_options need the name of a scaler, got scaler={scaler!r}.")
     if backbone_options and not isinstance(backbone, str):
         raise ValueError("backbone_options need the name of a backbone, got a module.")
-    for option in objective_options or {}:
-        if option not in Objective.__dataclass_fields__:
-            raise unknown("option of the objective:", option, Objective.__dataclass_fields__)
-    bundle = PRESETS[preset]
     if not isinstance(scaler, str | Scaler | None):
         raise ValueError(f"Expected the name of a scaler, a Scaler or None, got {scaler!r}.")
     for option in ("backbone", "metric"):
         if option in (host_options or {}):
             raise ValueError(f"Give {option} as an argument, not among the host_options.")
-    family = HOSTS[host]
-    if metric is None:
-        metric = family.default_metric if scaler is None else family.scaled_metric
-    name = (scaler if isinstance(scaler, str) else SCALERS.name_of(scaler)) or ""
-    if scaler is None:
-        plain = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
-        from_preset = {key: plain[key] for key in plain if key in HOSTS.options(host)}
-        from_preset |= bundle.unscaled.get(metric, {})
-    else:
-        from_preset = {**bundle.host, **bundle.host_for.get(name, {})}
+    name = scaler if isinstance(scaler, str | None) else SCALERS.name_of(scaler) or ""
+    chosen = choose_options(host, scaler=name, metric=metric, preset=preset)
     if isinstance(backbone, str):
         backbone = BACKBONES.create(backbone, **(backbone_options or {}))
-    options = {"metric": metric, **from_preset, **(host_options or {})}
-    built = HOSTS.create(host, backbone=backbone, **options)
-
+    built = HOSTS.create(host, backbone=backbone, **{**chosen["host"], **(host_options or {})})
     if scaler is None:
-        scaler = Fixed(alpha=family.default_scale)
+        scaler = Fixed(alpha=HOSTS[host].default_scale)
     elif isinstance(scaler, str):
         sized = {"dim": built.out_dim} if "dim" in SCALERS.options(scaler) else {}
-        options = {**sized, **bundle.scaler.get(scaler, {}), **(scaler_options or {})}
+        options = {**sized, **chosen["scaler"], **(scaler_options or {})}
         scaler = SCALERS.create(scaler, **options)
-    objective = Objective(**{**bundle.objective.get(name, {}), **(objective_options or {})})
-    return ScaledModel(built, scaler, objective)
+    options = {**chosen["objective"], **(objective_options or {})}
+    for option in options:
+        if option not in Objective.__dataclass_fields__:
+            raise unknown("option of the objective:", option, Objective.__dataclass_fields__)
+    return ScaledModel(built, scaler, Objective(**options), shot_offset=shot_offset)
+
+
+def choose_options(
+    host: str, *, scaler: str | None, metric: Metric | None, preset: str
+) -> dict[str, dict[str, Any]]:
+    """Options of host, scaler and objective that a preset chooses where nobody else does.
+
+    Args:
+        host: Name of the host.
+        scaler: Name of the scaler; empty for one that is not registered, `None` for none.
+        metric: The metric, or `None` for the host's own.
+        preset: Name of the preset.
+    """
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    bundle, family = PRESETS[preset], HOSTS[host]
+    if metric is None:
+        metric = family.default_metric if scaler is None else family.scaled_metric
+    if scaler is None:
+        plain = {"kappa": 1.0, "normalize": "none"} if metric == "euclidean" else {}
+        own = {key: plain[key] for key in plain if key in HOSTS.options(host)}
+        own |= bundle.unscaled.get(metric, {})
+    else:
+        own = {**bundle.host, **bundle.host_for.get(scaler, {})}
+    return {
+        "host": {"metric": metric, **own},
+        "scaler": dict(bundle.scaler.get(scaler or "", {})),
+        "objective": dict(bundle.objective.get(scaler or "", {})),
+    }

@@ -6,9 +6,8 @@ documented where they are named: `scalers`, `hosts`, `objective`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Options = Mapping[str, Any]
+from varscale.core.registry import Options
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ PRESETS: dict[str, Preset] = {
         training=PAPER_TRAINING,
         host={"kappa": 1.0},
         scaler={
-            "svs": {"kl_weight": "elbo", "n_tasks": PAPER_TASKS},
-            "d-svs": {"kl_weight": "elbo", "n_tasks": PAPER_TASKS},
-            "avs": {"kl_weight": "elbo", "scale": "generated"},
-            "d-avs": {"kl_weight": "elbo", "scale": "generated"},
+            "svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
+            "d-svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
+            "avs": {"kl_weight": "elbo", "sigma": "generated"},
+            "d-avs": {"kl_weight": "elbo", "sigma": "generated"},
         },
         objective={name: {"aux_epochs": 150.0, "aux_scale": 1.0} for name in ("avs", "d-avs")},
     ),
@@ -82,7 +81,7 @@ PRESETS: dict[str, Preset] = {
         },
         unscaled={"cosine": {"metric": "dot"}},  # its unscaled "cosine" is the raw inner product
         host_for={name: {"legacy_alpha_grad": True} for name in ("svs", "d-svs")},
-        scaler={name: {"kl_weight": 0.0, "scale": 1.0} for name in ("avs", "d-avs")},
+        scaler={name: {"kl_weight": 0.0, "sigma": 1.0} for name in ("avs", "d-avs")},
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
     ),
 }

@@ -1,20 +1,20 @@
 """Host and scaler, joined."""
 
+import math
 from functools import partial
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from varscale.episode import Episode
-from varscale.functional import log_predictive, log_softmax, task_prototype
+from varscale.core.episode import Episode
+from varscale.core.labels import check_support
+from varscale.core.precision import full_precision
+from varscale.core.random import Ahead, normal
+from varscale.functional import task_prototype
 from varscale.hosts import Host
-from varscale.labels import check_support
-from varscale.objective import Loss, Objective
-from varscale.optimization import decaying, weights_optimizer
-from varscale.precision import full_precision
-from varscale.random import Ahead, normal
+from varscale.model.head import Scale, class_scores, log_probabilities
+from varscale.model.objective import Loss, Objective
 from varscale.scalers import Posterior, Scaler
 
 
@@ -28,6 +28,9 @@ class ScaledModel(nn.Module):
         host: Turns an episode and a scale into logits.
         scaler: Gives the distribution of the scale.
         objective: The loss.
+        shot_offset: Initial value of $b$ in the law $n / (n + b)$ by which the scale grows with a
+            class's number of supports (M23); `None` for a scale that does not depend on it. Learn
+            $b$ on tasks of mixed shots.
 
     Example:
         >>> from varscale import hosts, scalers, backbones
@@ -39,7 +42,16 @@ class ScaledModel(nn.Module):
         [1.0, 0.0]
     """
 
-    def __init__(self, host: Host, scaler: Scaler, objective: Objective | None = None) -> None:
+    log_shot_offset: Tensor | None
+
+    def __init__(
+        self,
+        host: Host,
+        scaler: Scaler,
+        objective: Objective | None = None,
+        *,
+        shot_offset: float | None = None,
+    ) -> None:
         super().__init__()
         if scaler.dim not in (None, host.out_dim) or scaler.size not in (1, host.out_dim):
             raise ValueError(
@@ -49,6 +61,15 @@ class ScaledModel(nn.Module):
         self.host = host
         self.scaler = scaler
         self.objective = Objective() if objective is None else objective
+        offset = None
+        if shot_offset is not None:
+            if not 0 < shot_offset < math.inf:
+                raise ValueError(f"Expected shot_offset > 0, got {shot_offset!r}.")
+            offset = torch.tensor(math.log(shot_offset))
+        if offset is not None and scaler.learned:
+            self.log_shot_offset = nn.Parameter(offset)
+        else:
+            self.register_buffer("log_shot_offset", offset)
         self._noise = Ahead("alpha")
 
     def loss(self, episode: Episode, *, index: int, seed: int = 0) -> Loss:
@@ -64,13 +85,13 @@ class ScaledModel(nn.Module):
         support, query = self.host.embed(episode)
         labels, numbers = episode.query_labels, torch.arange(index, index + episode.n_tasks)
         noise = self._noise(seed, index, episode.n_tasks, self.scaler.size)
-        logits_at = partial(
-            self.logits, support, episode.support_labels, query, n_way=episode.n_way
-        )
         with full_precision(support.device):
-            q = self.posterior(support, query)
-            alpha, penalty = self.scaler.sample(q, noise), self.host.penalty()
-            return self.objective(logits_at, labels, self.scaler, q, alpha, numbers, penalty)
+            scale = self.scale(support, query)
+            logits_at = partial(
+                self._scores, scale, support, episode.support_labels, query, n_way=episode.n_way
+            )
+            alpha, penalty = self.scaler.sample(scale.q, noise), self.host.penalty()
+            return self.objective(logits_at, labels, self.scaler, scale.q, alpha, numbers, penalty)
 
     def forward(
         self, episode: Episode, *, samples: int = 0, index: int = 0, seed: int = 0
@@ -117,26 +138,39 @@ class ScaledModel(nn.Module):
         if samples < 0:
             raise ValueError(f"Expected samples >= 0, got {samples}.")
         with full_precision(support.device):
-            q = self.posterior(support, query)
-            if not samples:
-                return log_softmax(self.logits(support, labels, query, q.mean, n_way=n_way))
-            noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
-            noise = noise.unflatten(1, (samples, -1)).movedim(1, 0)  # (samples, task, size)
-            alpha = self.scaler.sample(q, noise)
-            return log_predictive(self.logits(support, labels, query, alpha, n_way=n_way))
+            scale = self.scale(support, query)
+            draws = None
+            if samples:
+                noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
+                noise = noise.unflatten(1, (samples, -1)).movedim(1, 0)  # (samples, task, size)
+                draws = self.scaler.sample(scale.q, noise)
+            references = self.host.references(support, labels, n_way=n_way)
+            return log_probabilities(
+                self.host, scale, query, references, labels, n_way=n_way, draws=draws
+            )
 
-    def logits(
+    def _scores(
         self,
-        support: Float[Tensor, "task support dim"],
-        labels: Integer[Tensor, "task support"],
-        query: Float[Tensor, "task query dim"],
-        alpha: Float[Tensor, "*#batch #dim"] | float,
-        *,
+        scale: Scale,
+        support: Tensor,
+        labels: Tensor,
+        query: Tensor,
+        alpha: Tensor | float,
         n_way: int,
-    ) -> Float[Tensor, "*batch query way"]:
-        """The host's class scores at a scale, which grows with the shots if the scaler says so."""
-        logits = self.host.logits(support, labels, query, alpha, n_way=n_way)
-        return self.scaler.at_shots(logits, labels)
+    ) -> Tensor:
+        references = self.host.references(support, labels, n_way=n_way)
+        return class_scores(self.host, scale, query, references, labels, alpha, n_way=n_way)
+
+    def scale(
+        self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
+    ) -> Scale:
+        """The posterior of each task's scale, with the shot law."""
+        return Scale(self.posterior(support, query), self.shot_offset)
+
+    @property
+    def shot_offset(self) -> Float[Tensor, ""] | None:
+        """The $b$ of the shot law (M23); `None` without one."""
+        return None if self.log_shot_offset is None else self.log_shot_offset.exp()
 
     def posterior(
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
@@ -154,33 +188,3 @@ class ScaledModel(nn.Module):
     def transductive(self) -> bool:
         """Whether the answer to a query depends on the other queries of its task."""
         return self.scaler.task_prototype == "support+query"
-
-    def optimizers(
-        self,
-        *,
-        queries_per_task: int,
-        lr: float = 1e-3,
-        algorithm: str = "adam",
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-    ) -> list[Optimizer]:
-        """One optimiser for the weights, one for a scaler that has a rate of its own.
-
-        Both take their gradients from the same backward pass of `Loss.total`. Either is left out
-        when it has nothing to learn.
-
-        Args:
-            queries_per_task: Queries per task, over all classes.
-            lr: Learning rate of the weights.
-            algorithm: `adam` or `sgd`.
-            momentum: Of `sgd`.
-            weight_decay: Of the host's convolutions and matrices; all else has none.
-        """
-        groups = [*decaying(self.host.parameters(), weight_decay), *self.scaler.param_groups()]
-        weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
-        optimizers = [] if weights is None else [weights]
-        if weights is not None and not self.scaler.steps_itself:
-            self.scaler.project_after(weights)
-        if self.scaler.steps_itself and self.scaler.posterior_parameters():
-            optimizers.append(self.scaler.optimizer(self.objective.scaler_factor(queries_per_task)))
-        return optimizers

@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from varscale.registry import unknown
+from varscale.core.registry import unknown
 
 TITLES = {
     "table1": "Table 1: other methods, and ResNet-12",

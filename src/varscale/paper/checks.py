@@ -2,8 +2,10 @@
 
 import torch
 
-from varscale.functional import euclidean_logits, normalize, query_nll
-from varscale.random import normal
+from varscale.core.random import normal
+from varscale.functional.bound import query_nll
+from varscale.functional.prototypes import normalize
+from varscale.functional.similarity import euclidean_logits
 
 
 def _task(queries: int = 1000, way: int = 5, dim: int = 16) -> tuple[torch.Tensor, torch.Tensor]:

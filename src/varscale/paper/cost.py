@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from varscale.backbones import Backbone
-from varscale.config import TrainConfig
 from varscale.paper.scale import Scale
+from varscale.runs.config import TrainConfig
 
 VAL_ITEMS, TEST_ITEMS = 9_600, 12_000
 """Images of miniImageNet's validation and test classes."""

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from varscale.html import drawing, paragraph, table
 from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.claims import Everything, judged
 from varscale.paper.figures import FIGURES
@@ -10,6 +9,7 @@ from varscale.paper.results import FLOAT32, Results, label
 from varscale.paper.scale import SCALES
 from varscale.paper.tables import Gain, Line, gains, written
 from varscale.paper.tables import table as lines_of
+from varscale.report.html import paragraph, render, table
 
 HEAD = (
     "row", "column", "reported %", "ours %", "difference", "gain reported", "gain ours",
@@ -101,7 +101,7 @@ def sections(folder: Path) -> list[tuple[str, str]]:
     places = {"Small scale, miniimagenet32": everything.small}
     places |= {f"Frozen, {name}": evidence for name, evidence in everything.frozen.items()}
     for title, shown, draw in FIGURES.values():
-        drawn = {where: drawing(draw(evidence)) for where, evidence in places.items()}
+        drawn = {where: render(draw(evidence)) for where, evidence in places.items()}
         body = "".join(
             svg + paragraph(f"{where}. {shown}", "note") for where, svg in drawn.items() if svg
         )

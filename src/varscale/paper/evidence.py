@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from varscale.metrics import interval, t_interval
+from varscale.evaluation.metrics import interval, t_interval
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, chosen
 
 Answer = Literal["holds", "fails", "undecided"]

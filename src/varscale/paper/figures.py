@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from varscale.figures import COLOURS, reliability_curve
 from varscale.paper.evidence import Evidence, component_shares
 from varscale.paper.results import Arrays
+from varscale.report.plots import COLOURS, reliability_curve
 
 Draw = Callable[[Any, Evidence], bool]
 FIGURES: dict[str, tuple[str, str, Callable[[Evidence], Callable[[Any], bool]]]] = {}

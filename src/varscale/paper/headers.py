@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varscale.files import write_whole
+from varscale.core.files import write_whole
 from varscale.paper.results import Results, Row, label
 from varscale.paper.tables import accuracy_over, written
 

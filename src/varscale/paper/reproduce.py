@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from varscale.allocator import keep_memory
-from varscale.config import TrainConfig, resolved
-from varscale.config_files import read_config, shipped_configs
+from varscale.core.allocator import keep_memory
+from varscale.core.precision import Precision
 from varscale.data import Dataset
-from varscale.data.store import data_root, prepared
-from varscale.evaluation import Evaluation
-from varscale.logbook import read_metrics
+from varscale.data.store import data_root, list_prepared
+from varscale.evaluation.evaluation import Evaluation
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, label
 from varscale.paper.scale import SCALES, ScaleName, scaled, with_scaler_ratios
-from varscale.precision import Precision
-from varscale.run import Run
-from varscale.scoring import Test, score, task_of
+from varscale.runs.config import TrainConfig, resolve
+from varscale.runs.config_files import read_config, shipped_configs
+from varscale.runs.logbook import read_metrics
+from varscale.runs.run import Run
+from varscale.runs.scores import Test, score, task_of
 from varscale.version import __version__, source_commit
 
 THREADS = 1
@@ -54,7 +54,7 @@ class Job:
         config = scaled(full, self.scale, self.dataset)
         return replace(config, seed=self.seed, precision=self.precision)
 
-    def resolved(self) -> tuple[TrainConfig, Dataset]:
+    def resolve(self) -> tuple[TrainConfig, Dataset]:
         """The config to run, and its dataset."""
         full, config = read_config(self.folder / f"{self.config}.yaml"), self.planned
         dataset = Dataset.open(config.dataset)
@@ -65,17 +65,17 @@ class Job:
             )
         if not dataset.is_images:
             config = replace(config, backbone="identity", backbone_options={})
-        return with_scaler_ratios(full, resolved(config, dataset)), dataset
+        return with_scaler_ratios(full, resolve(config, dataset)), dataset
 
     def run(self, runs: Path) -> tuple[Row, Arrays]:
         """Train from wherever it stands, test, and say what came out."""
-        from varscale.training import train
+        from varscale.runs.trainer import train
 
         keep_memory()
         threads = torch.get_num_threads()
         torch.set_num_threads(THREADS)
         try:
-            config, dataset = self.resolved()
+            config, dataset = self.resolve()
             name = f"{self.config}-{label(config.dataset, self.precision)}"
             path = runs / self.scale / name / f"seed{self.seed}"
             run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
@@ -170,14 +170,14 @@ def missing(jobs: list[Job], results: Results) -> list[Job]:
     Where the dataset is not prepared, a row is taken as it is.
     """
     rows = {row.key: row for scale in {job.scale for job in jobs} for row in results.rows(scale)}
-    there = prepared(data_root())
+    there = list_prepared(data_root())
     left = []
     for job in jobs:
         row = rows.get((job.config, job.scale, job.planned.dataset, job.precision, job.seed))
         if row is not None and not results.arrays_file(row).is_file():
             row = None
         if row is not None and row.dataset in there:
-            config, dataset = job.resolved()
+            config, dataset = job.resolve()
             if (row.config_hash, row.dataset_hash) != (config.hash, dataset.hash):
                 row = None
         if row is None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from filelock import FileLock
 
-from varscale.files import write_whole
+from varscale.core.files import write_whole
 
 Arrays = dict[str, np.ndarray]
 

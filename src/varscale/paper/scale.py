@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from varscale.config import TrainConfig
-from varscale.presets import PRESETS
+from varscale.learn.optimizers import steps_itself
+from varscale.model.presets import PRESETS
+from varscale.runs.config import TrainConfig
 
 ScaleName = Literal["small", "paper", "frozen"]
 
@@ -128,11 +129,11 @@ def with_scaler_ratios(full: TrainConfig, config: TrainConfig) -> TrainConfig:
     options = dict(config.scaler_options)
     prior = 1.0
     if now.local:
-        prior = before.size / before.prior_scale**2 / (now.size / now.prior_scale**2)
+        prior = before.size / before.prior_sigma**2 / (now.size / now.prior_sigma**2)
     if now.kl_weight and (queries, prior) != (1, 1):
         options["kl_weight"] = now.kl_weight * queries * prior
     size = now.size / before.size
-    if now.steps_itself and (queries, steps, size) != (1, 1, 1):
+    if steps_itself(now) and (queries, steps, size) != (1, 1, 1):
         assert before.lr is not None
         options["lr"] = before.lr * size / steps / queries
     return replace(config, scaler_options=options)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from varscale.metrics import t_interval
+from varscale.evaluation.metrics import t_interval
 from varscale.paper.cells import Entry
 from varscale.paper.results import Row, chosen
 from varscale.paper.scale import SCALES

@@ -89,8 +89,8 @@ def paragraph(text: str, kind: str = "") -> str:
     return f"<p{f' class={kind}' if kind else ''}>{shown}</p>"
 
 
-def drawing(draw: Callable[[Any], object], *, width: float = 9.0, height: float = 3.4) -> str:
-    """What a function draws on a matplotlib figure, as SVG; empty when it returns `False`."""
+def render(draw: Callable[[Any], object], *, width: float = 9.0, height: float = 3.4) -> str:
+    """Render what a function draws on a matplotlib figure as SVG; empty if it returns `False`."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from varscale.evaluation import Evaluation
-from varscale.figures import COLOURS, learning_curve, literal, reliability_curve, scale_path
-from varscale.html import drawing, paragraph, picture, table
-from varscale.logbook import read_metrics
-from varscale.run import Run
-from varscale.scoring import Test, described, facts, percent, score, task_of
+from varscale.evaluation.evaluation import Evaluation
+from varscale.report.html import paragraph, picture, render, table
+from varscale.report.plots import COLOURS, learning_curve, literal, reliability_curve, scale_path
+from varscale.runs.logbook import read_metrics
+from varscale.runs.run import Run
+from varscale.runs.scores import Test, describe, facts, percent, score, task_of
 
 WORST = 3
 """Test tasks of each run that are shown."""
@@ -24,7 +24,7 @@ Scored = Mapping[str, tuple[Run, Evaluation]]
 """Runs and their test scores, by the name to show."""
 
 
-def scored_runs(runs: list[Run], test: Test) -> Scored:
+def score_runs(runs: list[Run], test: Test) -> Scored:
     """Runs on the test's tasks, under names that tell them apart."""
     return {_name(run, runs): (run, score(run, test)) for run in runs}
 
@@ -78,7 +78,7 @@ def _table(scored: Scored, test: Test) -> str:
     notes = []
     for run, scores in scored.values():
         report = {"episodes": len(scores.accuracy), **facts(run, test, task_of(run, test)[1])}
-        notes.append(f"{described(report)}; intervals are 95 % over tasks.")
+        notes.append(f"{describe(report)}; intervals are 95 % over tasks.")
     lines = "".join(paragraph(note, "note") for note in dict.fromkeys(notes))
     return table(head, rows, numbers=range(2, 8)) + lines
 
@@ -94,7 +94,7 @@ def _curves(scored: Scored) -> str:
         scale.set(xlabel="step", ylabel="scale", yscale="log")
         curves.legend(fontsize=8)
 
-    return drawing(draw) + paragraph(
+    return render(draw) + paragraph(
         "Left: validation accuracy with its 95 % interval over tasks. Right: mean of the scale; "
         "the band goes from its smallest to its largest entry, and two posterior spreads beyond.",
         "note",
@@ -110,7 +110,7 @@ def _reliability(scored: Scored) -> str:
         axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         axes.legend(fontsize=8)
 
-    return drawing(draw, width=4.5, height=4)
+    return render(draw, width=4.5, height=4)
 
 
 def _confusion(name: str, scores: Evaluation) -> str:
@@ -128,7 +128,7 @@ def _confusion(name: str, scores: Evaluation) -> str:
         axes.set(xlabel="taken for", ylabel="class", title=literal(name))
         figure.colorbar(shown, ax=axes, label="% of the class's queries")
 
-    return drawing(draw, width=6, height=5)
+    return render(draw, width=6, height=5)
 
 
 def _worst(name: str, run: Run, scores: Evaluation, test: Test) -> str:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from varscale.files import file_hash, write_whole
+from varscale.core.files import file_hash, write_whole
 
 _FILE = re.compile(r"\.?[0-9]{8,}\.(json|safetensors)(\.new)?")  # .new: not yet in its place
 

@@ -8,20 +8,20 @@ from typing import Any, Literal
 import torch
 
 from varscale.backbones import BACKBONES
-from varscale.cotraining import Cotraining, CotrainingPlan
+from varscale.learn.cotraining import Cotraining, CotrainingPlan
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.data.sampler import Queries
-from varscale.distributed import check_accelerator
-from varscale.factory import create
+from varscale.core.processes import check_accelerator
+from varscale.model.factory import choose_options, create
+from varscale.model.objective import Objective
+from varscale.hosts import HOSTS
 from varscale.hosts.base import Metric
-from varscale.model import ScaledModel
-from varscale.precision import Precision
-from varscale.presets import PRESETS
-from varscale.registry import unknown
+from varscale.model.scaled import ScaledModel
+from varscale.core.precision import Precision
+from varscale.model.presets import PRESETS
+from varscale.core.registry import Registry, unknown
 from varscale.scalers import SCALERS
-
-Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class TrainConfig:
         scaler: The scaler; by default none, that is a fixed scale of 1 (tadam: 7.5).
         metric: euclidean, cosine, dot or norm; by default the host's own.
         preset: default, paper or released: what all other defaults are.
+        shot_offset: Initial value of b in the shot law n / (n + b); by default none.
         backbone_options: Further options of the backbone; sizes come from the dataset.
         scaler_options: Further options of the scaler.
         host_options: Further options of the host.
@@ -81,10 +82,11 @@ class TrainConfig:
     scaler: str | None = None
     metric: Metric | None = None
     preset: str = "default"
-    backbone_options: Options = field(default_factory=dict)
-    scaler_options: Options = field(default_factory=dict)
-    host_options: Options = field(default_factory=dict)
-    objective_options: Options = field(default_factory=dict)
+    shot_offset: float | None = None
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    scaler_options: dict[str, Any] = field(default_factory=dict)
+    host_options: dict[str, Any] = field(default_factory=dict)
+    objective_options: dict[str, Any] = field(default_factory=dict)
     n_way: int = 5
     n_shot: int | list[int] = 1
     n_query: int = 15
@@ -101,7 +103,7 @@ class TrainConfig:
     clip: float | None = None
     clip_by: Literal["variable", "global"] = "variable"
     cotraining: bool = False
-    cotraining_options: Options = field(default_factory=dict)
+    cotraining_options: dict[str, Any] = field(default_factory=dict)
     val_every: int = 100
     val_episodes: int = 400
     val_way: int | None = None
@@ -149,19 +151,25 @@ class TrainConfig:
 
     @property
     def hash(self) -> str:
-        """Hash of all that a result depends on: the devices are left out.
-
-        So is what has its default, that a key added to a later version changes no hash.
-        """
-        defaults = {f.name: f.default_factory() if callable(f.default_factory) else f.default
-                    for f in fields(self)}  # fmt: skip
-        content = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in HARDWARE
-            and value != defaults[name]
-            and (name, value) != ("select_by", "validation")  # its default, before presets had one
-        }
+        """Hash of every value that a result depends on, defaults included; devices are left out."""
+        chosen = choose_options(
+            self.host, scaler=self.scaler, metric=self.metric, preset=self.preset
+        )
+        content = {name: value for name, value in asdict(self).items() if name not in HARDWARE}
+        for kind, given in chosen.items():
+            content[f"{kind}_options"] = {**given, **content[f"{kind}_options"]}
+        members: list[tuple[str, Registry[Any], str | None]] = [
+            ("backbone_options", BACKBONES, self.backbone),
+            ("host_options", HOSTS, self.host),
+            ("scaler_options", SCALERS, self.scaler),
+        ]
+        for kind, registry, name in members:
+            if name is not None:
+                content[kind] = {**registry.defaults(name), **content[kind]}
+        objective = {f.name: f.default for f in fields(Objective)}
+        content["objective_options"] = {**objective, **content["objective_options"]}
+        if self.cotraining_plan:
+            content["cotraining_options"] = asdict(self.cotraining_plan)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
@@ -172,7 +180,7 @@ class TrainConfig:
 
     def sampler(self, labels: Any, stream: str, **task: Any) -> EpisodeSampler:
         """Training tasks of this run, or others with the `task`'s options."""
-        options: Options = {name: getattr(self, name) for name in _TASK}
+        options: dict[str, Any] = {name: getattr(self, name) for name in _TASK}
         options |= task
         return EpisodeSampler(labels, stream=stream, **options)
 
@@ -186,6 +194,7 @@ class TrainConfig:
                 scaler=self.scaler,
                 metric=self.metric,
                 preset=self.preset,
+                shot_offset=self.shot_offset,
                 backbone_options=self.backbone_options,
                 scaler_options=self.scaler_options,
                 host_options=self.host_options,
@@ -204,7 +213,7 @@ _AT_LEAST: dict[str, float] = {
 }  # fmt: skip
 
 
-def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
+def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     """The same run with every default filled in, checked against the dataset.
 
     Whatever cannot work is refused here: names, options, tasks that the classes do not allow.
@@ -228,9 +237,10 @@ def resolved(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     config = replace(config, **filled)
     if scaler and not SCALERS[scaler].local:
         options = {**preset.scaler.get(scaler, {}), **config.scaler_options}
-        if options.get("kl_weight") == "elbo" and "n_tasks" not in config.scaler_options:
-            n_tasks = (config.steps or 0) * config.tasks_per_step
-            config = replace(config, scaler_options={**config.scaler_options, "n_tasks": n_tasks})
+        if options.get("kl_weight") == "elbo" and "effective_tasks" not in config.scaler_options:
+            total = (config.steps or 0) * config.tasks_per_step
+            options = {**config.scaler_options, "effective_tasks": total}
+            config = replace(config, scaler_options=options)
     config.sampler(dataset["train"].labels, "train")
     if config.val_every:
         if "val" not in dataset.class_split:
@@ -267,7 +277,7 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
         raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
 
 
-def _sizes(backbone: str, options: Options, dataset: Dataset) -> Options:
+def _sizes(backbone: str, options: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
     """The backbone's options, with the sizes that the dataset's items have."""
     _, *item = dataset.items.shape
     known = BACKBONES.options(backbone)

@@ -4,8 +4,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from varscale.config import TrainConfig
-from varscale.registry import unknown
+from varscale.runs.config import TrainConfig
+from varscale.core.registry import unknown
 
 BASE = "base"
 """Key of the file that a file builds on, relative to it."""

@@ -10,10 +10,10 @@ from typing import Any
 import torch.distributed as dist
 from lightning_fabric import Fabric
 
-from varscale.distributed import check_accelerator
+from varscale.core.processes import check_accelerator
 
 
-def launched(
+def launch(
     devices: int,
     *,
     num_nodes: int = 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from varscale.files import write_whole
+from varscale.core.files import write_whole
 
 METRICS = "metrics.jsonl"
 

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 import torch
 
-from varscale.allocator import keep_memory
+from varscale.core.allocator import keep_memory
 from varscale.data.dataset import Split
 from varscale.data.sampler import EpisodeSampler, Queries
-from varscale.distributed import ALONE, Processes
-from varscale.evaluation import Evaluation, evaluate
-from varscale.metrics import interval, t_interval
-from varscale.precision import embedding_in
-from varscale.run import PROVENANCE, Run
+from varscale.core.processes import ALONE, Processes
+from varscale.evaluation.evaluation import Evaluation, evaluate
+from varscale.evaluation.metrics import interval, t_interval
+from varscale.core.precision import embedding_in
+from varscale.runs.run import PROVENANCE, Run
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
         )
 
 
-def settled(test: Test, run: Run) -> Test:
+def settle(test: Test, run: Run) -> Test:
     """The test with the first run's defaults filled in: the same tasks for all."""
     sampler = task_of(run, test)[1]
     return Test(
@@ -122,7 +122,7 @@ def settled(test: Test, run: Run) -> Test:
     )
 
 
-def compared(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
+def compare(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
     """Both runs' figures, and the difference task by task."""
     difference, half = interval(b.accuracy - a.accuracy)
     nll, nll_half = interval(b.nll - a.nll)
@@ -163,7 +163,7 @@ def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
     }
 
 
-def described(report: dict[str, Any]) -> str:
+def describe(report: dict[str, Any]) -> str:
     """The facts of a report, in a sentence."""
     item = "x".join(map(str, report["item"]))
     each = "a class" if report["queries"] == "balanced" else "a task"

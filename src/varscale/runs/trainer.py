@@ -17,30 +17,24 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from varscale.checkpoint import (
-    forget_after,
-    module_tensors,
-    newest_checkpoint,
-    optimizer_tensors,
-    restore_module,
-    restore_optimizers,
-    save_checkpoint,
-    weights_hash,
-)
-from varscale.config import TrainConfig, validation
-from varscale.cotraining import Cotraining
+from varscale.runs.checkpoint import forget_after, module_tensors, newest_checkpoint, optimizer_tensors, restore_module, restore_optimizers, save_checkpoint, weights_hash
+from varscale.runs.config import TrainConfig, validation
+from varscale.learn.cotraining import Cotraining
+from varscale.learn.optimizers import optimizers, steps_itself
+from varscale.learn.step import Step
+from varscale.runs.loss import TaskLoss
 from varscale.data import Dataset
 from varscale.data.feed import Feed
-from varscale.distributed import Processes, share_batch_norm
-from varscale.evaluation import evaluate
-from varscale.files import write_whole
-from varscale.launch import Signals, launched
-from varscale.logbook import Logbook
-from varscale.metrics import interval
-from varscale.run import RESULT, Interrupted, Run
-from varscale.update import TaskLoss, Update
+from varscale.core.processes import Processes, share_batch_norm
+from varscale.evaluation.evaluation import evaluate
+from varscale.core.files import write_whole
+from varscale.runs.launch import Signals, launch
+from varscale.runs.logbook import Logbook
+from varscale.evaluation.metrics import interval
+from varscale.runs.run import RESULT, Interrupted, Run
 
 Metrics = dict[str, Any]
 
@@ -52,7 +46,7 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
         path: A run directory, as `Run.create` makes it.
         config: The run's config; its hardware may be another than the one it began with.
     """
-    fabric = launched(
+    fabric = launch(
         config.devices,
         num_nodes=config.num_nodes,
         accelerator=config.accelerator,
@@ -117,13 +111,12 @@ class Trainer:
         rates: dict[str, Any] = {
             name: getattr(config, name) for name in ("lr", "algorithm", "momentum", "weight_decay")
         }
-        optimizers = self.model.optimizers(queries_per_task=sampler.queries_per_task, **rates)
-        self.steps = config.steps if optimizers and config.steps else 0
-        own = self.model.scaler.steps_itself  # a scaler's own rate is constant, and not clipped
-        self.task_update = Update(
-            fabric, TaskLoss(self.model, config.seed), optimizers, constant=own
-        )
-        self.optimizers = optimizers
+        queries = sampler.queries_per_task
+        self.optimizers = optimizers(self.model, queries_per_task=queries, **rates)
+        self.steps = config.steps if self.optimizers and config.steps else 0
+        self.own = steps_itself(self.model.scaler)
+        loss = TaskLoss(self.model, config.seed)
+        self.loss, self.take_step = self._set_up(loss, self.optimizers, own=self.own)
         self.cotraining: Cotraining | None = None
         if config.cotraining_plan:
             self.cotraining = Cotraining(
@@ -135,8 +128,8 @@ class Trainer:
                 processes=self.processes,
             )
             extra = self.cotraining.optimizer(**rates)
-            self.cotraining_update = Update(fabric, self.cotraining, [extra])
-            self.optimizers = [*optimizers, extra]
+            self.extra_loss, self.take_extra_step = self._set_up(self.cotraining, [extra])
+            self.optimizers = [*self.optimizers, extra]
         self.stopping = self.done = 0
         self.state: dict[str, Any] = {"best": None, "best_step": 0, "seconds": 0.0}
         self.state |= {"hits": 0.0, "counted": 0}
@@ -156,6 +149,14 @@ class Trainer:
             forget_after(run.path / "best", self.done)  # it will be found again
             self._compare_threads()
 
+    def _set_up(
+        self, loss: nn.Module, optimizers: list[Optimizer], *, own: bool = False
+    ) -> tuple[Any, Step]:
+        """A loss on Fabric's devices, and the step that lowers it."""
+        wrapped: Any = self.fabric.setup(loss, *optimizers) if optimizers else [loss]
+        step = Step(optimizers, own=own, steppers=wrapped[1:], backward=self.fabric.backward)
+        return wrapped[0].train(), step
+
     def _compare_threads(self) -> None:
         before, now = self.run.provenance["machine"]["threads"], torch.get_num_threads()
         if self.processes.count == 1 and before != now:
@@ -174,32 +175,41 @@ class Trainer:
         if extra and (due or extra.plan.statistics == "always"):
             batch = [tensor.to(self.fabric.device) for tensor in extra.batch(step)]
             if due:
-                metrics |= self._update(self.cotraining_update, step, stop, "cotraining_", *batch)
+                metrics |= self._update(
+                    self.extra_loss, self.take_extra_step, step, stop, "cotraining_", *batch
+                )
             else:
                 with torch.no_grad():  # batch norm alone notices
-                    self.cotraining_update.loss(*batch)
+                    self.extra_loss(*batch)
         if not (extra and due and extra.plan.replace):
             index, episode = self.feed(step)
             tensors = episode.to(self.fabric.device).tensors
             metrics |= self._update(
-                self.task_update, step, stop, "", index, episode.n_way, **tensors
+                self.loss, self.take_step, step, stop, "", index, episode.n_way, **tensors
             )
             self.state["hits"] += metrics["accuracy"]
             self.state["counted"] += 1
         self.state["seconds"] += time.perf_counter() - began
         metrics["seconds"] = self.state["seconds"]
-        if self.task_update.schedules:
-            metrics["lr"] = self.task_update.schedules[0].rates[0] * self.config.rate_factor(step)
-        if self.model.scaler.steps_itself:
+        if self.take_step.schedules:
+            metrics["lr"] = self.take_step.schedules[0].rates[0] * self.config.rate_factor(step)
+        if self.own:
             metrics["lr_scaler"] = self.model.scaler.lr
         return metrics
 
     def _update(
-        self, update: Update, step: int, stop: int, prefix: str, *inputs: Any, **named: Any
+        self,
+        loss: Any,
+        take_step: Step,
+        step: int,
+        stop: int,
+        prefix: str,
+        *inputs: Any,
+        **named: Any,
     ) -> Metrics:
         """One update by one loss, unless it is not finite."""
         try:
-            terms = update.loss(*inputs, **named)
+            terms = loss(*inputs, **named)
         except ValueError as error:
             if "more than 1 value per channel" in str(error):  # batch norm's
                 raise ValueError(
@@ -212,7 +222,7 @@ class Trainer:
                 raise self._diverged(step + 1, f"{prefix}{name} became {metrics[name]}.")
         config = self.config
         factor = config.rate_factor(step)
-        update.apply(terms["loss"], rate_factor=factor, clip=config.clip, clip_by=config.clip_by)
+        take_step(terms["loss"], factor=factor, clip=config.clip, clip_by=config.clip_by)
         return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     def validate(self, step: int) -> Metrics:

@@ -10,19 +10,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from varscale.registry import unknown
+from varscale.core.registry import unknown
 from varscale.scalers.base import (
     SCALERS,
     KLWeight,
-    PriorScale,
+    PriorSigma,
     Scaler,
     TaskPrototype,
-    check_scale,
+    check_sigma,
     clamp_through,
-    prior_spread,
+    resolve_prior_sigma,
 )
 from varscale.scalers.posterior import gaussian
-from varscale.scalers.stochastic import MIN_SCALE
+from varscale.scalers.stochastic import MIN_SIGMA
 
 MeanLink = Literal["exp", "softplus", "identity"]
 """From the generator's output h to the mean.
@@ -50,33 +50,31 @@ class AmortizedScaler(Scaler):
         *,
         hidden: int = 600,
         mean_link: MeanLink = "exp",
-        scale: float | Literal["generated"] = 1.0,
+        sigma: float | Literal["generated"] = 1.0,
         task_prototype: TaskPrototype = "support+query",
         lr: float | None = None,
-        prior_loc: float = 100.0,
-        prior_scale: PriorScale = None,
+        prior_mean: float = 100.0,
+        prior_sigma: PriorSigma = None,
         kl_weight: KLWeight = 1.0,
-        shot_offset: float | None = None,
     ) -> None:
         super().__init__(
             size=dim if self.dimensional else 1,
             dim=dim,
             lr=lr,
-            prior_loc=prior_loc,
-            prior_scale=prior_spread(prior_scale, dim),
+            prior_mean=prior_mean,
+            prior_sigma=resolve_prior_sigma(prior_sigma, dim),
             kl_weight=kl_weight,
-            shot_offset=shot_offset,
         )
         if mean_link not in MEAN_LINKS:
             raise unknown("mean_link", mean_link, MEAN_LINKS)
         if task_prototype not in get_args(TaskPrototype):
             raise unknown("task_prototype", task_prototype, get_args(TaskPrototype))
-        if not isinstance(scale, str):
-            check_scale(scale, self.kl_weight)
-        elif scale != "generated":
-            raise ValueError(f'Expected scale to be a number or "generated", got {scale!r}.')
+        if not isinstance(sigma, str):
+            check_sigma(sigma, self.kl_weight)
+        elif sigma != "generated":
+            raise ValueError(f'Expected sigma to be a number or "generated", got {sigma!r}.')
         self.mean_link = mean_link
-        self.scale = scale
+        self.sigma = sigma
         self.task_prototype = task_prototype
         self.hidden = nn.Linear(dim, hidden)
         self.head = nn.Linear(hidden, 2 * self.size)
@@ -84,17 +82,17 @@ class AmortizedScaler(Scaler):
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The posterior that the generator gives each task."""
         h = self.head(self.hidden(task.to(self.hidden.weight.dtype)).relu())
-        h_loc, h_scale = h.chunk(2, dim=-1)  # (*task, size) each
+        h_loc, h_sigma = h.chunk(2, dim=-1)  # (*task, size) each
         loc = MEAN_LINKS[self.mean_link](h_loc)
-        if isinstance(self.scale, str):
-            scale = clamp_through(h_scale / 2, low=math.log(MIN_SCALE), high=10.0).exp()
+        if isinstance(self.sigma, str):
+            sigma = clamp_through(h_sigma / 2, low=math.log(MIN_SIGMA), high=10.0).exp()
         else:
-            scale = torch.full_like(loc, self.scale)
-        return gaussian(loc, scale)
+            sigma = torch.full_like(loc, self.sigma)
+        return gaussian(loc, sigma)
 
     def _settings(self) -> Iterator[str]:
         yield from super()._settings()
-        yield f"mean_link={self.mean_link}, scale={self.scale}"
+        yield f"mean_link={self.mean_link}, sigma={self.sigma}"
         yield f"task_prototype={self.task_prototype}"
 
 
@@ -112,14 +110,13 @@ class DAVS(AmortizedScaler):
         dim: Embedding size $M$.
         hidden: Width of the hidden layer.
         mean_link: See `MeanLink`.
-        scale: $\sigma_i$, or `"generated"` by the network (never below 0.01).
+        sigma: $\sigma_i$, or `"generated"` by the network (never below 0.01).
         task_prototype: See `TaskPrototype`; the published `support+query` is transductive.
         lr: $l_\beta$ in the main optimiser; the rate of the other weights when not given.
-        prior_loc: $\mu_0$ of every dimension.
-        prior_scale: $\sigma_0$; M when not given. `"sqrt"` for $\sqrt M$ makes the prior felt.
+        prior_mean: $\mu_0$ of every dimension.
+        prior_sigma: $\sigma_0$; M when not given. `"sqrt"` for $\sqrt M$ makes the prior felt.
         kl_weight: 1 is the exact bound, each task having an $\alpha$ of its own; 0 is the
             released code.
-        shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
         >>> DAVS(dim=8)(torch.zeros(2, 8)).mean.shape

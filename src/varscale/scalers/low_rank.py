@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.functional import unit
+from varscale.functional.prototypes import unit
 from varscale.scalers.base import SCALERS
 from varscale.scalers.posterior import Posterior
 from varscale.scalers.stochastic import DSVS
@@ -24,7 +24,7 @@ class LowRankDAVS(DSVS):
     Args:
         dim: Embedding size $M$.
         rank: Directions in which tasks may differ.
-        **d_svs: Arguments of `DSVS`, but the prior.
+        **d_svs: Arguments of `DSVS`, but the family.
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ class LowRankDAVS(DSVS):
     local = True
 
     def __init__(self, dim: int, *, rank: int = 8, **d_svs: Any) -> None:
-        if d_svs.setdefault("prior", "hierarchical") != "hierarchical":
+        if d_svs.setdefault("family", "hierarchical") != "hierarchical":
             raise ValueError(f"Expected the hierarchical prior, got {d_svs['prior']!r}.")
         if rank < 1:
             raise ValueError(f"Expected rank >= 1, got {rank}.")

@@ -19,7 +19,6 @@ class Fixed(Scaler):
 
     Args:
         alpha: The scale $a$: a number, or one number per dimension.
-        shot_offset: $b$ of the shot law (M23), if the scale is to know of shots.
 
     Example:
         >>> Fixed(alpha=10.0)(torch.zeros(2, 64)).mean.tolist()
@@ -30,11 +29,9 @@ class Fixed(Scaler):
     local = False
     loc: Tensor
 
-    def __init__(
-        self, *, alpha: float | Sequence[float] = 1.0, shot_offset: float | None = None
-    ) -> None:
+    def __init__(self, *, alpha: float | Sequence[float] = 1.0) -> None:
         loc = torch.tensor(alpha, dtype=torch.float32).reshape(-1)
-        super().__init__(size=len(loc), shot_offset=shot_offset)
+        super().__init__(size=len(loc))
         if not loc.isfinite().all():
             raise ValueError(f"Expected a finite alpha, got {alpha!r}.")
         self.register_buffer("loc", loc)
@@ -55,13 +52,12 @@ class Together(Scaler):
     $q(\alpha) = \mathcal N(\mu, 0)$ without a prior: "training together" of the paper's Table 5.
 
     Args:
-        init_loc: Start of $\mu$.
+        init: Start of $\mu$.
         size: Entries of the scale: 1, or the embedding size.
         lr: Its rate in the main optimiser; the rate of the other weights when not given.
-        shot_offset: Start of $b$ in the shot law (M23); `None` for a scale without it.
 
     Example:
-        >>> Together(init_loc=10.0)(torch.zeros(64)).mean
+        >>> Together(init=10.0)(torch.zeros(64)).mean
         tensor([10.], grad_fn=<ExpandBackward0>)
     """
 
@@ -71,14 +67,13 @@ class Together(Scaler):
     def __init__(
         self,
         *,
-        init_loc: float = 100.0,
+        init: float = 100.0,
         size: int = 1,
         lr: float | None = None,
-        shot_offset: float | None = None,
     ) -> None:
-        super().__init__(size=size, lr=lr, shot_offset=shot_offset)
-        check_finite(init_loc=init_loc)
-        self.loc = nn.Parameter(torch.full((self.size,), float(init_loc)))
+        super().__init__(size=size, lr=lr)
+        check_finite(init=init)
+        self.loc = nn.Parameter(torch.full((self.size,), float(init)))
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
         """The current point, for every task."""

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from varscale.core.registry import Registry
 from varscale.data.images import Record
 from varscale.data.split import SPLITS, check_names, check_two, seeded_split
 from varscale.data.tree import PICTURES, Tree, open_tree, parents
-from varscale.registry import Registry
 
 READERS: "Registry[Reader]" = Registry("format")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
+from varscale.core.random import uniform
 from varscale.data.images import Record
 from varscale.data.readers.base import READERS, Options, Reader
 from varscale.data.tree import Folder, Tree
-from varscale.random import uniform
 
 DRAWINGS = 20
 CANVAS = 64

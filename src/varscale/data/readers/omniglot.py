@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from varscale.core.registry import unknown
 from varscale.data.images import Record
 from varscale.data.readers.base import (
     READERS,
@@ -18,7 +19,6 @@ from varscale.data.readers.base import (
     image_paths,
 )
 from varscale.data.tree import Tree
-from varscale.registry import unknown
 
 _VAL = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
 _TEST = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from varscale.metrics import t_interval
+from varscale.evaluation.metrics import t_interval
 from varscale.paper.checks import argmax_under_scales, gradient_under_a_stretch
 from varscale.paper.claims.base import Everything, Judgement, claim
 from varscale.paper.claims.gains import MARGIN

@@ -1,0 +1,6 @@
+"""ONNX: one graph builder for trained models and fitted classifiers."""
+
+from varscale.export.classifier import export_classifier
+from varscale.export.model import export_model
+
+__all__ = ["export_classifier", "export_model"]

@@ -1,0 +1,119 @@
+"""A model as one ONNX graph: supports, their labels and queries in, probabilities out."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.export import Dim
+
+from varscale.core.episode import Episode
+from varscale.core.files import write_whole
+from varscale.export.onnx import check_close, session, trace
+from varscale.functional import log_softmax
+from varscale.hosts import MatchingNetwork, PrototypicalNetwork
+from varscale.model.head import class_scores
+from varscale.model.scaled import ScaledModel
+
+
+class FewShotGraph(nn.Module):
+    """What `ScaledModel.predict` computes for one task, in operations that a graph can hold.
+
+    The number of classes is the largest label plus one.
+
+    Args:
+        model: A prototypical or matching network.
+    """
+
+    def __init__(self, model: ScaledModel) -> None:
+        super().__init__()
+        known = isinstance(model.host, PrototypicalNetwork | MatchingNetwork)
+        if model.host.conditioned or not known:
+            raise ValueError(
+                f"Expected a prototypical or a matching network, got {type(model.host).__name__}: "
+                "its embedding depends on the task, and cannot be exported yet."
+            )
+        self.model = model
+
+    def forward(
+        self,
+        support: Float[Tensor, "support *item"],
+        labels: Integer[Tensor, " support"],
+        query: Float[Tensor, "query *item"],
+    ) -> Float[Tensor, "query way"]:
+        """Probabilities of the queries' classes, at the posterior mean of the scale."""
+        model, host = self.model, self.model.host
+        support, query = (host.backbone(items).unsqueeze(0) for items in (support, query))
+        n_way = int(labels.max().item()) + 1
+        torch._check(n_way >= 2)  # so that tracing knows it is not an empty axis
+        given = labels.unsqueeze(0)
+        scale, references = (
+            model.scale(support, query),
+            host.references(support, given, n_way=n_way),
+        )
+        mean = scale.q.mean
+        logits = class_scores(host, scale, query, references, given, mean, n_way=n_way)[0]
+        missing = (labels != torch.arange(n_way).unsqueeze(1)).all(1)  # its probability is 0
+        return log_softmax(logits.masked_fill(missing, -torch.inf)).exp()
+
+
+def export_model(model: ScaledModel, path: Path) -> float:
+    """Write a model as an ONNX file, run it, and return its largest difference from the model.
+
+    Args:
+        model: The model, on a CPU.
+        path: File to write.
+    """
+    shape = getattr(model.host.backbone, "in_shape", None)
+    if shape is None:
+        raise ValueError("Expected a backbone that knows its in_shape, got none.")
+    graph = FewShotGraph(copy.deepcopy(model).float()).eval()
+    content = _export(graph, shape)
+    difference, rounding = differences(model, content, shape)
+    check_close(difference, rounding)
+    write_whole(path, content)
+    return difference
+
+
+def _export(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
+    support, query = (
+        torch.linspace(0, 1, 10).view(10, *(1 for _ in shape)).expand(10, *shape).split([6, 4])
+    )
+    items = Dim("support", min=2)
+    proto = trace(
+        graph,
+        {"support": support, "labels": torch.tensor([0, 0, 1, 1, 1, 2]), "query": query},
+        ({0: items}, {0: items}, {0: Dim("query", min=1)}),
+        ["probability"],
+        "support: float32 items, images from 0 to 1. labels: int64, 0 to ways - 1. query: items. "
+        "probability: one row a query, one column a class.",
+    )
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "way"
+    return bytes(proto.SerializeToString())
+
+
+def differences(model: ScaledModel, content: bytes, shape: tuple[int, ...]) -> tuple[float, float]:
+    """Largest difference of a probability between graph and model, and of what is rounding.
+
+    Over tasks of 2 to 20 ways and 1 to 10 shots. Rounding is what the model's own answers in
+    float32 differ from those in float64.
+    """
+    single, exact = (copy.deepcopy(model).to(dtype).eval() for dtype in (torch.float, torch.double))
+    running = session(content)
+    generator = torch.Generator().manual_seed(0)
+    difference, rounding = 0.0, 0.0
+    for shots in ([1, 1], [2, 1, 5], [1] * 20, [10, 1, 3, 1, 7], [10] * 5):
+        labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
+        labels = labels[torch.randperm(len(labels), generator=generator)]
+        support = torch.rand(len(labels), *shape, generator=generator)
+        query = torch.rand(7, *shape, generator=generator)
+        episode = Episode(support[None], labels[None], query[None], None, n_way=len(shots))
+        with torch.inference_mode():
+            rounded, expected = (m(episode)[0].exp().numpy() for m in (single, exact))
+        feed = {"support": support.numpy(), "labels": labels.numpy(), "query": query.numpy()}
+        (got,) = running.run(None, feed)
+        difference = max(difference, float(np.abs(got - expected).max()))
+        rounding = max(rounding, float(np.abs(rounded - expected).max()))
+    return difference, rounding

@@ -1,0 +1,68 @@
+r"""Every formula, numbered (M1, M2, ...) as in `docs/method.md`: tensors in, tensors out.
+
+Nothing here knows a module, a file or scikit-learn.
+
+Every function takes any number of leading task axes, written `*task`, and works on all tasks at
+once by matrix products; no tensor of shape (query, way, dim) is ever made.
+
+The scale `alpha` always has a last axis of size 1 (a scalar scale) or `dim` (one scale per
+dimension), after task axes that broadcast: `(1,)` and `(dim,)` are shared by all tasks, `(task, 1)`
+and `(task, dim)` belong to one task each. A plain number is a shared scalar.
+
+Embeddings in half precision are computed with in float32: a softmax over distances deserves it.
+"""
+
+from varscale.functional.bound import (
+    auxiliary_weight,
+    gaussian_kl,
+    log_predictive,
+    log_softmax,
+    query_nll,
+)
+from varscale.functional.film import Condition, film
+from varscale.functional.pooling import class_logsumexp, class_means
+from varscale.functional.prototypes import (
+    attention_logits,
+    normalize,
+    prototypes,
+    task_prototype,
+    unit,
+)
+from varscale.functional.shots import shot_factor, temper
+from varscale.functional.similarity import (
+    center,
+    cosine_logits,
+    dot_logits,
+    euclidean_logits,
+    norm_logits,
+    squared_euclidean,
+)
+from varscale.functional.whitening import Whitening, origin_factor, within_covariance
+
+__all__ = [
+    "Condition",
+    "Whitening",
+    "attention_logits",
+    "auxiliary_weight",
+    "center",
+    "class_logsumexp",
+    "class_means",
+    "cosine_logits",
+    "dot_logits",
+    "euclidean_logits",
+    "film",
+    "gaussian_kl",
+    "log_predictive",
+    "log_softmax",
+    "norm_logits",
+    "normalize",
+    "origin_factor",
+    "prototypes",
+    "query_nll",
+    "shot_factor",
+    "squared_euclidean",
+    "task_prototype",
+    "temper",
+    "unit",
+    "within_covariance",
+]
