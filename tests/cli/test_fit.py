@@ -7,9 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import TINY, classes
 from PIL import Image
-from test_estimator import classes
 
 from varscale import FewShotClassifier
 from varscale.cli.main import main
