@@ -189,8 +189,8 @@ def page() -> str:
         cells = [NAMES[row["dataset"]], row["base_classes"], row["shot"], row["level"], shares]
         cells += [percent("unknown_rejected", 1)(row), *areas]
         out.append(f"| {' | '.join(cells)} |")
-    out += ["", "## Initial value and units", "", STARTS, "", "| data | scaler | least NLL | largest NLL |"]
-    out += ["|---|---|---|---|"]
+    out += ["", "## Initial value and units", "", STARTS, ""]
+    out += ["| data | scaler | least NLL | largest NLL |", "|---|---|---|---|"]
     begun = rows("starts.csv")
     for name, scaler in dict.fromkeys((row["dataset"], row["scaler"]) for row in begun):
         found = [float(r["nll"]) for r in begun if (r["dataset"], r["scaler"]) == (name, scaler)]
