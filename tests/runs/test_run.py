@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 import varscale.runs.run
-from test_trainer import config_of, new_run
+from short_runs import config_of, new_run
 
 from varscale.runs.run import Run
 
@@ -16,7 +16,7 @@ KILLED = """
 import os, pathlib, signal, sys
 sys.path.insert(0, {tests!r})
 import varscale.runs.run
-from test_trainer import config_of, new_run
+from short_runs import config_of, new_run
 
 def killed(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +36,7 @@ new_run(pathlib.Path(sys.argv[1]), config_of())
 
 def kill_at(place, path):
     """Make a run in another process, which is killed on the way."""
-    code = KILLED.format(tests=str(Path(__file__).parent))
+    code = KILLED.format(tests=str(Path(__file__).parents[1]))
     done = subprocess.run([sys.executable, "-c", code, str(path), place], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TINY
+from short_runs import SCALERS, config_of, new_run
 
 from varscale.data import Dataset
 from varscale.learn.step import clip_gradients
@@ -24,11 +25,6 @@ from varscale.runs.logbook import read_metrics
 from varscale.runs.run import Interrupted, Run, load
 from varscale.runs.trainer import Trainer, train
 
-SCALERS = {
-    "svs": {"lr": 0.01, "learn_sigma": True, "kl_weight": 0.01},
-    "d-svs": {"lr": 1.0, "init": 10.0},
-    "d-avs": {"hidden": 5},
-}
 
 TADAM = {
     "host": "tadam",
@@ -45,22 +41,8 @@ TADAM = {
 }
 
 
-def config_of(scaler="svs", **options):
-    settings = {
-        **TINY,
-        "scaler": scaler,
-        "scaler_options": SCALERS.get(scaler, {}),
-        "steps": 12,
-        "val_every": 5,
-        "val_episodes": 20,
-        "checkpoint_every": 3,
-    }
-    return TrainConfig(**{**settings, **options})
 
 
-def new_run(path, config):
-    dataset = Dataset.open(config.dataset)
-    return Run.create(path, resolve(config, dataset), dataset)
 
 
 def finish(run):
