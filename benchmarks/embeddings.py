@@ -142,7 +142,8 @@ def model_of(
             backbone_options={"dim": 384},
             metric="cosine",
             scaler=scaler,
-            scaler_options={"shot_offset": 0.5, **given, **json.loads(options)},
+            scaler_options={**given, **json.loads(options)},
+            shot_offset=0.5,
         )
 
     if worth == "chosen anew" or (worth == "chosen" and seed == SEEDS[0]):
@@ -181,11 +182,11 @@ def learned(data: Data, seed: int, options: str) -> Prior:
 
 def estimator(data: Data, seed: int, way: int, shot: int, **options: object) -> Made:
     """`FewShotClassifier` with a scale that was learned on the training classes."""
-    scale = learned(data, seed, json.dumps(options, sort_keys=True))
+    prior = learned(data, seed, json.dumps(options, sort_keys=True))
 
     def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
-        similarity = scale.metric(query, prototypes(support, labels, way))
-        return log_softmax(scale.at_shots(torch.tensor([float(shot)])) * similarity)
+        references = prior.metric.references(prototypes(support, labels, way))
+        return prior.log_probabilities(query, references, torch.full((way,), shot))
 
     return Made(predict)
 

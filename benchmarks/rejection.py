@@ -26,8 +26,8 @@ from varscale.functional.prototypes import prototypes
 WAY, LEVELS = 10, (0.01, 0.05, 0.1)
 
 
-def base_scale(data: Data, splits: tuple[str, ...]) -> Prior:
-    """The default estimator's scale, learned on the classes of these splits."""
+def base_prior(data: Data, splits: tuple[str, ...]) -> Prior:
+    """The default estimator's prior, learned on the classes of these splits."""
     x = torch.cat([data.splits[split][0] for split in splits])
     shift, labels = 0, []
     for split in splits:
@@ -36,21 +36,22 @@ def base_scale(data: Data, splits: tuple[str, ...]) -> Prior:
     return FewShotClassifier().fit(x.numpy(), np.concatenate(labels)).prior_
 
 
-def rejected(data: Data, scale: Prior, shot: int, episodes: int) -> list[dict]:
+def reject(data: Data, prior: Prior, shot: int, episodes: int) -> list[dict]:
     """Shares of known and unknown queries rejected at each level, and areas under the curve."""
     x, y = data.splits["test"]
     sampler = EpisodeSampler(y, 2 * WAY, shot, QUERIES, stream="rejection")
-    assert scale.conformity is not None
+    assert prior.conformity is not None
     count = torch.full((WAY,), shot)
-    floors = [scale.conformity.thresholds(count, level) for level in LEVELS]
+    floors = [prior.conformity.thresholds(count, level) for level in LEVELS]
     known, below, scores = [], [[] for _ in LEVELS], {"ours": [], "max-softmax": [], "energy": []}
     for start in range(0, episodes, 50):
         rows = sampler.batch(start, 50)
         inside = rows.support_labels < WAY
         support = x[rows.support[inside].view(50, -1)]
         labels = rows.support_labels[inside].view(50, -1)
-        similarity = scale.metric(x[rows.query], prototypes(support, labels, WAY))
-        logits = scale.at_shots(count.float()) * similarity
+        references = prior.metric.references(prototypes(support, labels, WAY))
+        similarity = prior.metric.similarity(x[rows.query], references)
+        logits = prior.mean * prior.scale().origin * shot / (shot + prior.shot_offset) * similarity
         known.append(rows.query_labels < WAY)
         for floor, part in zip(floors, below, strict=True):
             part.append((similarity < floor).all(-1))
@@ -79,11 +80,11 @@ def rejected(data: Data, scale: Prior, shot: int, episodes: int) -> list[dict]:
 
 
 def in_units(
-    scale: Prior, unit: float, support: Tensor, labels: Tensor, query: Tensor, way: int
+    prior: Prior, unit: float, support: Tensor, labels: Tensor, query: Tensor, way: int
 ) -> Tensor:
     """Log-probabilities of one-shot tasks whose embeddings are multiplied by a number."""
-    similarity = scale.metric(unit * query, prototypes(unit * support, labels, way))
-    return log_softmax(scale.at_shots(torch.ones(1)) * similarity)
+    references = prior.metric.references(prototypes(unit * support, labels, way))
+    return prior.log_probabilities(unit * query, references, torch.ones(way).long())
 
 
 def starts(data: Data, scaler: str) -> list[dict]:
@@ -92,7 +93,7 @@ def starts(data: Data, scaler: str) -> list[dict]:
     lines = []
     cases = [(start, 1.0) for start in (1.0, 10.0, 100.0, 1000.0)] + [(20.0, 1e-3), (20.0, 1e3)]
     for start, unit in cases:
-        clf = FewShotClassifier(scaler=scaler, init_scale=start).fit(unit * x.numpy(), y)
+        clf = FewShotClassifier(scaler=scaler, init=start).fit(unit * x.numpy(), y)
 
         predict = partial(in_units, clf.prior_, unit)
         nll = float(score(data, predict, 10, 1, 500)["nll"].mean())
@@ -110,11 +111,11 @@ def main() -> None:
     for name in DATASETS:
         data = Data(args.data, name)
         for splits in (("train",), ("train", "val")):
-            scale = base_scale(data, splits)
+            prior = base_prior(data, splits)
             for shot in (1, 5):
-                facts = {"dataset": name, "base": "+".join(splits), "base_classes": scale.n_classes}
+                facts = {"dataset": name, "base": "+".join(splits), "base_classes": prior.n_classes}
                 facts |= {"way": WAY, "shot": shot, "episodes": args.episodes}
-                lines += [{**facts, **line} for line in rejected(data, scale, shot, args.episodes)]
+                lines += [{**facts, **line} for line in reject(data, prior, shot, args.episodes)]
                 print(*lines[-3:], sep="\n", flush=True)
         for scaler in ("svs", "d-svs"):
             begun += [{"dataset": name, **line} for line in starts(data, scaler)]

@@ -47,8 +47,12 @@ def main() -> None:
                 learned = learner(x[base], number_classes(y[base]))
                 best = learner.best_on(learned.metric, x[others], number_classes(y[others]))
                 for shot in (1, 5):
-                    ours = learned.at_shots(torch.tensor([float(shot)])).item()
-                    theirs = best.mean * shot / (shot + best.shot_offset)
+                    ours, theirs = (
+                        float(scale.origin * scale.q.mean)
+                        * shot
+                        / (shot + float(scale.shot_offset))
+                        for scale in (learned.scale(), best)
+                    )
                     rows.append(
                         {
                             "dataset": name,

@@ -13,12 +13,14 @@ from sklearn.preprocessing import StandardScaler
 
 import varscale
 from varscale import FewShotClassifier
+from varscale.classifier import Prior
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
 CHECKS = """
 from sklearn.utils.estimator_checks import check_estimator
 from varscale import FewShotClassifier
+from varscale.classifier import Prior
 results = check_estimator(FewShotClassifier(), on_skip=None, on_fail="raise")
 assert {r["status"] for r in results} == {"passed"}, results
 print(len(results))
@@ -140,11 +142,11 @@ def test_thousands_of_classes_in_bounded_memory(monkeypatch):
     clf = FewShotClassifier(prior=20.0).fit(x, y)
     whole = clf.predict_proba(x[:64])
     seen = []
-    original = estimator.log_probabilities
+    original = Prior.log_probabilities
     monkeypatch.setattr(
-        estimator,
+        Prior,
         "log_probabilities",
-        lambda *a, query, **k: seen.append(query.shape[1]) or original(*a, query=query, **k),
+        lambda self, query, *rest: seen.append(query.shape[1]) or original(self, query, *rest),
     )
     monkeypatch.setattr(estimator, "CHUNK", 5008 * 10)
     np.testing.assert_allclose(clf.predict_proba(x[:64]), whole, atol=1e-12)

@@ -20,7 +20,7 @@ from varscale.evaluation.evaluation import embed_split
 from varscale.hosts import HOSTS
 from varscale.learn.optimizers import optimizers
 from varscale.learn.step import clip_gradients
-from varscale.model.head import Scale, log_probabilities
+from varscale.model.head import Scale
 from varscale.model.rows import predict_rows
 from varscale.runs.loss import TaskLoss
 from varscale.scalers.posterior import gaussian
@@ -117,12 +117,7 @@ def test_the_classifier_stays_on_its_device():
         metric = PriorLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
         drawn = draw_similarities(metric, x, labels, labels, 0, 0)
         prior = Prior(metric, 20.0, 1.0, 0.5, conformity, 12, centred=True)
-        given = torch.arange(12, device=META).unsqueeze(0)
-        query, centres = metric.embed(x).unsqueeze(0), metric.embed(x[:12]).unsqueeze(0)
-        references = metric.host.references(centres, given, n_way=12)
-        log_p = log_probabilities(
-            metric.host, prior.scale(own), query, references, given, n_way=12, count=count
-        )
+        log_p = prior.log_probabilities(x[None], metric.references(x[None, :12]), count, own)
         floor = conformity.thresholds(count, 0.1)
     tensors = [*prior.tensors().values(), log_p, floor, *(tasks.own for tasks in drawn)]
     assert {t.device for t in tensors} == {META}

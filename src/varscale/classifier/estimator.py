@@ -1,10 +1,10 @@
-"""Few-shot classification of embeddings, as scikit-learn has its estimators."""
+"""Few-shot classification of embeddings: a scikit-learn estimator."""
 
 import warnings
 from collections.abc import Iterator
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,18 +19,17 @@ from varscale.classifier.file import Stored
 from varscale.classifier.learner import PriorLearner, ScalerName
 from varscale.classifier.prior import LARGEST, Prior, fixed_prior
 from varscale.learn.quadrature import GUESS
-from varscale.model.head import log_probabilities
 
 UNKNOWN = "unknown"
-"""What `predict` answers when it rejects a query."""
+"""The answer of `predict` to a query that it rejects."""
 
 DTYPES = [np.float64, np.float32, np.float16]
 CHUNK = 1 << 24
-"""Similarities that are held at once."""
+"""Similarities held in memory at once."""
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify by the nearest class mean, with probabilities that mean something.
+    """Classify by the nearest class mean, with calibrated probabilities.
 
     `fit` learns the scale of the metric on tasks drawn from the given classes, then stores the
     class means. New classes need no learning: give them to `partial_fit`, or hand `prior_` to
@@ -169,7 +168,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
-        """Whether each query belongs to none of the classes, at a level as for `predict`."""
+        """Whether each query belongs to none of the classes; see `reject` of `predict`."""
         return self._unknown(self._queries(X), reject)
 
     def _unknown(self, items: np.ndarray, reject: float) -> np.ndarray:
@@ -180,7 +179,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
-        """Similarity of each query to the class most similar to it: low for what is unknown."""
+        """Similarity of each query to its most similar class; low if it is unknown."""
         items = self._queries(X)
         out = np.empty(len(items))
         for part, similarity in self._similarities(items):
@@ -215,7 +214,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         items, labels = validate_data(self, X, y, reset=reset, dtype=DTYPES)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # many classes of one example are no regression here
+            warnings.simplefilter("ignore")  # many classes of one example are fine here
             check_classification_targets(labels)
         return _wide(items), labels
 
@@ -258,35 +257,28 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return fixed_prior(GUESS, dim, shot_offset=0.5)
         return learned
 
-    def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, dict[str, Any]]]:
-        """Some queries at a time, as the head takes them."""
-        metric, way = self.prior_.metric, len(self.classes_)
-        with torch.inference_mode():
-            labels = torch.arange(way).unsqueeze(0)
-            centres = metric.embed(torch.from_numpy(self.centres_)).unsqueeze(0)
-            given = {"references": metric.host.references(centres, labels, n_way=way)}
-            size = max(1, CHUNK // (way + items.shape[1]))
-            for start in range(0, len(items), size):
-                part = slice(start, start + size)
-                query = metric.embed(torch.from_numpy(items[part])).unsqueeze(0)
-                yield part, {"query": query, **given, "labels": labels, "n_way": way}
-
     def _similarities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-        """Similarities to all classes, some queries at a time."""
-        host, weight = self.prior_.metric.host, self.prior_.metric.weight
-        for part, task in self._chunks(items):
-            yield part, host.logits(alpha=weight.to(task["query"]), **task)[0]
+        """Yield similarities to all classes, some queries at a time."""
+        for part, query, references in self._chunks(items):
+            yield part, self.prior_.metric.similarity(query, references)[0]
 
     def _probabilities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-        """Log-probabilities of all classes, some queries at a time."""
-        host, scale = self.prior_.metric.host, self.prior_.scale(torch.from_numpy(self.own_))
-        count = torch.from_numpy(self.counts_)
-        for part, task in self._chunks(items):
-            yield part, log_probabilities(host, scale, count=count, **task)[0]
+        """Yield log-probabilities of all classes, some queries at a time."""
+        count, own = torch.from_numpy(self.counts_), torch.from_numpy(self.own_)
+        for part, query, references in self._chunks(items):
+            yield part, self.prior_.log_probabilities(query, references, count, own)[0]
+
+    def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        size = max(1, CHUNK // (len(self.classes_) + items.shape[1]))
+        with torch.inference_mode():
+            references = self.prior_.metric.references(torch.from_numpy(self.centres_[None]))
+            for start in range(0, len(items), size):
+                part = slice(start, start + size)
+                yield part, torch.from_numpy(items[None, part]), references
 
 
 def _place(values: np.ndarray, place: np.ndarray, n: int) -> np.ndarray:
-    """Values of some classes among those of n, of which the others are zero."""
+    """Place values of some classes among those of n; the others are zero."""
     out = np.zeros((n, *values.shape[1:]), values.dtype)
     out[place] = values
     return out
@@ -300,7 +292,7 @@ def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _wide(items: np.ndarray) -> np.ndarray:
-    """Half precision as single, in memory that torch can take, with room for sums."""
+    """Convert half precision to single, in memory that torch accepts; check the range."""
     if float(np.abs(items).max()) > LARGEST:
         raise ValueError(f"Expected no number above {LARGEST:g} in embeddings. Divide them all.")
     dtype = np.float32 if items.dtype == np.float16 else items.dtype
@@ -308,7 +300,7 @@ def _wide(items: np.ndarray) -> np.ndarray:
 
 
 def _seed(random_state: object) -> int:
-    """A whole number of whatever scikit-learn takes as one."""
+    """Make an integer seed of whatever scikit-learn accepts."""
     if random_state is None or isinstance(random_state, Integral):
         return int(random_state or 0)
     return int(check_random_state(random_state).randint(2**31))

@@ -1,4 +1,4 @@
-"""A fitted classifier as one safetensors file, its settings as JSON in the header."""
+"""A fitted classifier as one safetensors file, with its settings as JSON in the header."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from varscale.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What a classifier is made of.
+    """Contents of a classifier's file.
 
     Attributes:
         classes: The classes, sorted.
@@ -26,8 +26,8 @@ class Stored:
         counts: Examples of each.
         own: Whether it is one of the prior's base classes.
         prior: What base classes taught.
-        params: How it was asked to learn; numbers, strings and `None`.
-        features: Names of the dimensions, where they have any.
+        params: Arguments of the classifier: numbers, strings and `None`.
+        features: Names of the dimensions, if they have any.
     """
 
     classes: Shaped[np.ndarray, " way"]
@@ -82,15 +82,15 @@ class Stored:
     def _check(self) -> None:
         n = len(self.classes)
         if self.classes.ndim != 1 or self.classes.dtype.kind not in "biufU":
-            raise ValueError("classes that are neither numbers nor strings")
+            raise ValueError("expected classes that are numbers or strings")
         if not np.array_equal(self.classes, np.unique(self.classes)):
-            raise ValueError("classes that are not sorted and distinct")
+            raise ValueError("expected sorted, distinct classes")
         sizes = {self.counts.shape, self.own.shape}
         if self.centres.shape != (n, self.prior.dim) or sizes != {(n,)}:
-            raise ValueError("class means or counts of another size")
+            raise ValueError("class means or counts have the wrong size")
         if self.features is not None and len(self.features) != self.prior.dim:
-            raise ValueError("names of another number of dimensions")
+            raise ValueError("the number of feature names is wrong")
         if self.own.dtype != np.bool_:
-            raise ValueError("own classes that are neither true nor false")
+            raise ValueError("expected own to be true or false")
         if not np.isfinite(self.centres).all() or (self.counts < 1).any():
-            raise ValueError("class means with NaN or infinity, or of no examples")
+            raise ValueError("class means must be finite and of at least one example")

@@ -1,9 +1,9 @@
-"""What base classes teach about all others: a metric, its scale, and when to answer with none.
+"""Learn a prior from base classes: a metric, its scale, and thresholds for rejection.
 
 The metric (origin, whitening, one weight per dimension) is learned on all base classes. Its scale
-is not: on classes that a metric has seen, distances look better than they are. So the classes are
-dealt into folds; each fold is looked at with a metric learned on the others, and what is seen there
-teaches the scale, the shot law and the conformal thresholds.
+is not: on classes that a metric was learned on, distances look better than they are. So the classes
+are dealt into folds. The scale, the shot law and the conformal thresholds are learned on tasks of
+each fold, under a metric learned on the other folds.
 """
 
 import math
@@ -31,13 +31,13 @@ from varscale.model.factory import create
 from varscale.model.head import Scale
 
 FOLDS, DEALS = 5, 4
-"""Folds that the base classes are dealt into, and how often: which classes meet is chance."""
+"""Number of folds, and how often classes are dealt into them at random."""
 FOLD_CLASSES = 5
-"""Classes of a fold, at least: tasks of two or three ways say little of tasks of many."""
+"""Least number of classes in a fold: tasks of two or three ways say little about many ways."""
 MIN_CLASSES = 10
-"""With fewer base classes none is held out, and the axes are left alone."""
+"""With fewer base classes none is held out, and embeddings are not whitened."""
 MOST_DIMENSIONS = 2048
-"""With more, a covariance within classes is not worth its time."""
+"""With more, estimating a covariance within classes takes too long."""
 
 
 ScalerName = Literal["svs", "d-svs"]
@@ -45,7 +45,7 @@ ScalerName = Literal["svs", "d-svs"]
 
 
 class Recipe(NamedTuple):
-    """How a metric is made of classes: by D-SVS where there is a scale to start from."""
+    """How to learn a metric: with D-SVS if there is an initial scale."""
 
     shrinkage: float | None
     effective_tasks: float | None = None
@@ -54,7 +54,7 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True)
 class PriorLearner:
-    """How a scale is learned from base classes.
+    """Learns a prior from base classes.
 
     Args:
         scaler: `svs`, or `d-svs` for one weight per dimension under the hierarchical prior.
@@ -98,7 +98,7 @@ class PriorLearner:
     def __call__(
         self, x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"]
     ) -> Prior | None:
-        """Learn from items of base classes; `None` where no two classes have two items.
+        """Learn from items of base classes; `None` if fewer than two classes have two items.
 
         Args:
             x: Embeddings.
@@ -133,12 +133,12 @@ class PriorLearner:
         return Prior(metric, mean, std, float(offset or 0), conformity, n_classes, self.center)
 
     def best_on(self, metric: WeightedCosine, x: Tensor, labels: Int[np.ndarray, " item"]) -> Scale:
-        """The scale that explains tasks of these very classes best, at a given metric."""
+        """Find the scale that explains tasks of these very classes best, under a given metric."""
         tasks = draw_similarities(metric, x, labels, labels, self.seed, -1)
         return self._fit(tasks, int(labels.max()) + 1)
 
     def _recipes(self, x: Tensor, labels: np.ndarray, n_classes: int) -> list[Recipe]:
-        """The ways to a metric that are worth trying; the same for every fold."""
+        """List the ways to learn a metric that are worth trying; the same for every fold."""
         dim, enough = x.shape[1], n_classes >= MIN_CLASSES
         shrinkage = None if self.shrinkage == "auto" else self.shrinkage
         if self.shrinkage == "auto" and enough and dim <= MOST_DIMENSIONS:
@@ -154,7 +154,7 @@ class PriorLearner:
         return [Recipe(shrinkage, float(effective_tasks), start) for effective_tasks in worth]
 
     def _metric(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> WeightedCosine:
-        """The metric that these classes ask for."""
+        """Learn a metric from classes."""
         whitening = Whitening.learn(
             x, torch.from_numpy(labels), center=self.center, shrinkage=recipe.shrinkage
         )
@@ -190,7 +190,7 @@ class PriorLearner:
     def _draw(self, recipe: Recipe, x: Tensor, labels: np.ndarray) -> list[Similarities]:
         """Draw tasks of held-out classes, compared by metrics of the others.
 
-        Of all classes, when they are too few for that, or the metric learns nothing from them.
+        Draw tasks of all classes if they are too few for that, or the metric learns nothing.
         """
         n_classes = int(labels.max()) + 1
         learns = self.center or recipe.shrinkage is not None or recipe.start is not None
@@ -200,7 +200,7 @@ class PriorLearner:
             )
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
         folds, drawn = folds_of(n_classes), []
-        deals = DEALS if recipe.start is None else DEALS // 2  # D-SVS learns anew in every fold
+        deals = DEALS if recipe.start is None else DEALS // 2  # D-SVS learns again in every fold
         for number in range(folds * deals):
             inside = np.isin(labels, orders[number // folds][number % folds :: folds])
             metric = self._metric(recipe, x[~inside], number_classes(labels[~inside]))
@@ -211,7 +211,7 @@ class PriorLearner:
         return join(drawn)
 
     def _origin_factor(self, n_classes: int) -> float:
-        """What the origin does to the scale in the tasks that are looked at (M31)."""
+        """Factor of the scale in the tasks of the folds, due to the origin (M31)."""
         if not self.center:
             return 1.0
         if n_classes < MIN_CLASSES:
@@ -224,7 +224,7 @@ class PriorLearner:
 
 
 def folds_of(n_classes: int) -> int:
-    """How many folds so many classes make."""
+    """Number of folds for a number of classes."""
     return min(FOLDS, n_classes // FOLD_CLASSES)
 
 

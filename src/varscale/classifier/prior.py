@@ -16,13 +16,13 @@ from varscale.core.tensors import is_readable
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.functional import Whitening, origin_factor
 from varscale.hosts import PrototypicalNetwork
-from varscale.model.head import Scale
+from varscale.model.head import Scale, log_probabilities
 from varscale.scalers.posterior import gaussian
 
 ORDINARY = 1e10
-"""Embeddings whose largest number is above it, or below one over it, are scaled first."""
+"""Embeddings whose largest number is above it, or below one over it, are divided first."""
 LARGEST = 1e300
-"""Embeddings with larger numbers are refused: their sum may be infinite."""
+"""Largest number allowed in embeddings: sums of larger ones may be infinite."""
 
 NUMBERS = ("mean", "std", "shot_offset", "n_classes", "centred")
 
@@ -54,6 +54,24 @@ class WeightedCosine:
             smaller = Whitening(torch.zeros_like(mean), self.whitening.matrix)
             z = z.where(unit == 1, smaller(x.double() / unit - mean / unit).to(dtype))
         return z
+
+    def references(self, centres: Float[Tensor, "task way dim"]) -> Float[Tensor, "task way dim"]:
+        """Class means as queries are compared with them."""
+        labels, n_way = _labels(centres), centres.shape[1]
+        return self.host.references(self.embed(centres), labels, n_way=n_way)
+
+    def similarity(
+        self, query: Float[Tensor, "task query dim"], references: Float[Tensor, "task way dim"]
+    ) -> Float[Tensor, "task query way"]:
+        """Similarity of queries and `references`, before any scale."""
+        query, labels = self.embed(query), _labels(references)
+        n_way = references.shape[1]
+        return self.host.logits(query, references, labels, self.weight.to(query), n_way=n_way)
+
+
+def _labels(centres: Tensor) -> Tensor:
+    tasks, way, _ = centres.shape
+    return torch.arange(way, device=centres.device).expand(tasks, way)
 
 
 @lru_cache
@@ -90,7 +108,7 @@ class Prior:
         return len(self.metric.whitening.mean)
 
     def scale(self, own: Bool[Tensor, " way"] | None = None) -> Scale:
-        """The scale among some classes, with the laws of shots (M23) and origin (M31).
+        """The posterior of the scale, with the laws of shots (M23) and origin (M31).
 
         Args:
             own: Whether each class is one of the base classes, among which the origin lies; none is
@@ -105,12 +123,37 @@ class Prior:
         q = gaussian(self.mean * weight, self.std * weight)
         return Scale(q, self.shot_offset, origin)
 
+    def log_probabilities(
+        self,
+        query: Float[Tensor, "task query dim"],
+        references: Float[Tensor, "task way dim"],
+        count: Int[Tensor, " way"],
+        own: Bool[Tensor, " way"] | None = None,
+    ) -> Float[Tensor, "task query way"]:
+        """Log-probabilities of the queries' classes.
+
+        Args:
+            query: Embeddings.
+            references: What `metric.references` made of the class means.
+            count: Examples of each class.
+            own: Whether each is one of the base classes; see `scale`.
+        """
+        return log_probabilities(
+            self.metric.host,
+            self.scale(own),
+            self.metric.embed(query),
+            references,
+            _labels(references),
+            n_way=references.shape[1],
+            count=count,
+        )
+
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
-        """The similarity below which a class of so many supports calls a query foreign (M29).
+        """Similarity below which a class rejects a query, by its number of supports (M29).
 
         Args:
             count: Supports of each class.
-            share: Of queries of known classes that may be rejected.
+            share: Share of queries of known classes that may be rejected.
         """
         if not 0 < share < 1:
             raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
@@ -128,7 +171,7 @@ class Prior:
         return self.conformity.thresholds(count, share)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its tensors by name, to be stored."""
+        """Tensors to store, by name."""
         tensors = {"mean": self.metric.whitening.mean, "weight": self.metric.weight}
         if self.metric.whitening.matrix is not None:
             tensors["matrix"] = self.metric.whitening.matrix
@@ -139,7 +182,7 @@ class Prior:
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def facts(self) -> dict[str, Any]:
-        """Its numbers by name, to be stored."""
+        """Numbers to store, by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod
@@ -161,22 +204,22 @@ class Prior:
         if not all(isinstance(n, int | float) and 0 <= n < math.inf for n in numbers.values()):
             raise ValueError(f"expected finite, non-negative values, got {numbers}")
         if any(not t.isfinite().all() for t in self.tensors().values()):
-            raise ValueError("tensors with NaN or infinity")
+            raise ValueError("expected finite tensors")
         if self.n_classes != int(self.n_classes) or self.n_classes == 1:
-            raise ValueError(f"a number of classes that cannot be: {self.n_classes}")
+            raise ValueError(f"expected 0 or at least 2 classes, got {self.n_classes}")
         if self.centred not in (True, False) or self.centred > self.n_classes:
-            raise ValueError("an origin that is the mean of no classes")
+            raise ValueError("an origin at the mean of classes needs classes")
         matrix, weight = self.metric.whitening.matrix, self.metric.weight
         if self.mean == 0 or (matrix is not None and matrix.shape != (dim, dim)):
-            raise ValueError("a scale of 0, or a whitening of another size")
+            raise ValueError("a scale of 0, or a whitening of the wrong size")
         if weight.ndim != 1 or len(weight) not in (1, dim) or not (weight >= 0).all():
-            raise ValueError("weights of another size, or below 0")
+            raise ValueError("weights have the wrong size, or are negative")
         if self.conformity is not None:
             shots, classes = self.conformity.shots, self.conformity.n_classes
             if self.conformity.quantiles.shape != (len(shots), LEVELS) or not len(shots):
-                raise ValueError("quantiles of another size")
+                raise ValueError("quantiles have the wrong size")
             if classes.shape != shots.shape or (classes < 1).any() or (shots.diff() < 1).any():
-                raise ValueError("numbers of shots or classes that cannot be")
+                raise ValueError("expected increasing shots, with at least one class each")
 
     def __repr__(self) -> str:
         learned = f"learned on {self.n_classes} classes" if self.n_classes else "not learned"
@@ -187,7 +230,7 @@ class Prior:
 
 
 def unit_of(largest: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """The power of two to divide numbers of unusual size by, which is exact; 1 for the others."""
+    """Power of two to divide numbers of unusual size by, which is exact; 1 for the others."""
     unusual = (largest > ORDINARY) | ((largest > 0) & (largest < 1 / ORDINARY))
     return torch.where(unusual, largest / (2 * torch.frexp(largest).mantissa), 1.0)
 

@@ -38,8 +38,7 @@ class ClassifierGraph(nn.Module):
         prior, count = classifier.prior_, torch.from_numpy(classifier.counts_)
         metric, means = prior.metric, torch.from_numpy(classifier.centres_)
         labels = torch.arange(len(count)).unsqueeze(0)
-        centres = metric.whitening(means).unsqueeze(0)
-        references = metric.host.references(centres, labels, n_way=len(count))
+        references = metric.references(means.unsqueeze(0))
         scale = prior.scale(torch.from_numpy(classifier.own_))
         floor = torch.full((len(count),), -torch.inf)
         if reject is not None:

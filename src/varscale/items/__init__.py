@@ -1,4 +1,4 @@
-"""What a user has, embedded: files of embeddings, or images and a model that embeds them."""
+"""Items of a user as embeddings: from a file of them, or from images and a model."""
 
 from varscale.items.embedded import Items, read_embedded
 

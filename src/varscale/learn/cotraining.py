@@ -1,7 +1,7 @@
-"""Co-training: every now and then an ordinary classification step on all training classes.
+"""Co-training: occasional steps of ordinary classification over all training classes.
 
-TADAM's auxiliary task. Any host can use it: the backbone without condition, and one linear layer
-more, which training alone knows of.
+TADAM's auxiliary task, for any host: the unconditioned backbone and one linear layer, which is used
+in training only.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from varscale.hosts import Host
 from varscale.learn.optimizers import decay_groups, weights_optimizer
 
 Statistics = Literal["due", "always"]
-"""When the batch of co-training counts in the running batch statistics, which tests use.
+"""When co-training batches count in the running batch statistics, which evaluation uses.
 
 - `due`: at the steps that train on it. Late in training, when those are few, the statistics are
   almost those of few-shot tasks alone.
@@ -68,7 +68,7 @@ class CotrainingPlan:
             raise unknown("cotraining statistics", self.statistics, get_args(Statistics))
 
     def probability(self, step: int, steps: int) -> float:
-        r"""Of an extra step at step $t$ = 0, 1, ... of $T$ (M22).
+        r"""Probability of an extra step at step $t$ = 0, 1, ... of $T$ (M22).
 
         $p(t) = 0.9^{\lfloor 20 t / T \rfloor + 1}$
 
@@ -80,7 +80,7 @@ class CotrainingPlan:
 
 
 class Cotraining(nn.Module):
-    """A linear layer on the unconditioned backbone that tells all training classes apart.
+    """A linear classifier of all training classes on the unconditioned backbone.
 
     Args:
         host: Whose backbone is trained.
@@ -122,7 +122,7 @@ class Cotraining(nn.Module):
     def optimizer(
         self, *, lr: float, algorithm: str, momentum: float, weight_decay: float
     ) -> Optimizer:
-        """Its own optimiser, with its own momentum; the linear layer does not decay."""
+        """Make an optimiser with its own momentum; the linear layer does not decay."""
         groups = decay_groups(self.backbone.parameters(), weight_decay)
         groups.append({"params": list(self.head.parameters()), "weight_decay": 0.0})
         found = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
@@ -130,12 +130,12 @@ class Cotraining(nn.Module):
         return found
 
     def due(self, step: int) -> bool:
-        """Whether there is an extra step at a step."""
+        """Whether a step has an extra step before it."""
         drawn = uniform(self.seed, "cotraining/due", step, 1, 1).item()
         return bool(drawn < self.plan.probability(step, self.steps))
 
     def batch(self, step: int) -> tuple[Float[Tensor, "batch *item"], Int[Tensor, " batch"]]:
-        """This process's part of the images of a step, and their classes."""
+        """Draw this process's share of a step's images, and their classes."""
         bounds = np.full((1, self.plan.batch_size), len(self.rows), dtype=np.uint64)
         drawn = integers(self.seed, "cotraining/batch", span(step, 1), bounds)[0]
         share = self.processes.share(self.plan.batch_size)
@@ -151,7 +151,7 @@ class Cotraining(nn.Module):
 
     @torch.inference_mode()
     def held_out_accuracy(self) -> float:
-        """Accuracy on the images that are held out, of which there must be some."""
+        """Accuracy on the held-out images; there must be some."""
         self.eval()
         share = self.processes.share(len(self.held_out))
         hits = torch.zeros(1, dtype=torch.float64)

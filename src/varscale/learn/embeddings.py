@@ -1,4 +1,4 @@
-"""Learning a scaler on embeddings that stay as they are: many tasks a step, of mixed shapes."""
+"""Learn a scaler on fixed embeddings: many tasks a step, of mixed ways and shots."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ def learn_scaler(
     lr: float = 0.05,
     seed: int = 0,
 ) -> None:
-    """Learn a model's scaler, and whatever else of it has weights, on a table of embeddings.
+    """Learn a model's scaler, and its other weights, on a table of embeddings.
 
     The learning rate falls to zero along a cosine; a scaler's own stays.
 
@@ -65,11 +65,11 @@ def choose_effective_tasks(
     seed: int = 0,
     **how: Any,
 ) -> tuple[float, ScaledModel]:
-    """Learn models for several numbers of independent tasks; keep one by held-out classes (M30).
+    """Choose the number of independent tasks that the data are worth, on held-out classes (M30).
 
     Args:
-        make: A model that believes its classes to be worth so many independent tasks.
-        effective_tasks: How many to try.
+        make: Makes a model for a number of effective tasks.
+        effective_tasks: Numbers to try.
         table: Embeddings of the training classes.
         labels: Their classes, as integers.
         held_out: Embeddings of other classes.
@@ -111,11 +111,11 @@ def held_out_nll(
     """Mean NLL of the queries of every class that is drawn.
 
     Args:
-        model: A model, learned.
+        model: The model.
         table: Embeddings.
         tasks: Draws rows of it.
-        rounds: How often every shape has its turn.
-        tasks_per_round: Tasks of one shape at once.
+        rounds: Batches of every shape.
+        tasks_per_round: Tasks of a batch.
     """
 
     def predict() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -128,5 +128,5 @@ def held_out_nll(
 
 
 def cosine_factor(step: int, steps: int) -> float:
-    """From 1 to 0 over the steps, along half a cosine."""
+    """Factor that falls from 1 to 0 over the steps, along half a cosine."""
     return 0.5 * (1 + math.cos(math.pi * step / steps))

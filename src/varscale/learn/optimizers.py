@@ -54,7 +54,7 @@ def optimizers(
 
 
 def steps_itself(scaler: Scaler) -> bool:
-    """Whether a scaler learns by plain SGD at its own rate, not by the main optimiser."""
+    """Whether a scaler learns by plain SGD at its own learning rate, not by the main optimiser."""
     learns = any(True for _ in scaler.parameters())
     return scaler.own_rate and scaler.lr is not None and learns
 

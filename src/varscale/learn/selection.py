@@ -1,4 +1,4 @@
-"""Choosing among models by classes that none of them was trained on."""
+"""Choose among models by classes that none of them was trained on."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""One optimisation step: gradients, learning rates, clipping, and what has to follow."""
+"""One optimisation step: gradients, learning rates, clipping."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 ClipBy = Literal["variable", "global"]
-"""What a gradient's norm is taken over.
+"""Which gradients are clipped together.
 
 - `variable`: each weight tensor by itself, as TADAM does.
 - `global`: all of them together.
@@ -18,7 +18,7 @@ ClipBy = Literal["variable", "global"]
 
 
 def clip_gradients(optimizer: Optimizer, norm: float, by: ClipBy) -> None:
-    """Shorten the gradients that are longer than `norm`."""
+    """Clip gradients to a norm."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if by == "global":
         clip_grad_norm_(parameters, norm)

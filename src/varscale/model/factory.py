@@ -1,4 +1,4 @@
-"""The front door: a model from the names of its parts."""
+"""Build a model from the names of its parts."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def create(
 def choose_options(
     host: str, *, scaler: str | None, metric: Metric | None, preset: str
 ) -> dict[str, dict[str, Any]]:
-    """Options of host, scaler and objective that a preset chooses where nobody else does.
+    """Choose options of host, scaler and objective by a preset; given options override them.
 
     Args:
         host: Name of the host.

@@ -14,7 +14,7 @@ from varscale.functional.bound import auxiliary_weight, query_nll
 from varscale.scalers import Posterior, Scaler
 
 Likelihood = Literal["sum", "mean"]
-"""How a task's queries are weighed against its KL.
+"""How the likelihood of a task's queries is weighed against its KL.
 
 - `sum`: summed, as the bound has it; the whole objective is then divided by the number of queries.
 - `mean`: averaged, as the last released D-AVS script did; the KL weighs as many times more.
@@ -23,7 +23,7 @@ Likelihood = Literal["sum", "mean"]
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The loss of a batch of tasks and what it is made of, one value per task.
+    """The loss of a batch of tasks and its terms, one value per task.
 
     Attributes:
         total: The scalar to differentiate: a mean over tasks, per query.
@@ -33,7 +33,7 @@ class Loss:
         penalty: What the host's own weights add, one value for all tasks.
         logits: Class scores of the queries.
         alpha: The scales that were drawn.
-        q: Where they were drawn from.
+        q: The posterior they were drawn from.
     """
 
     total: Float[Tensor, ""]
@@ -117,5 +117,5 @@ class Objective:
         return Loss(total, nll, kl, aux, host_penalty, logits, alpha, q)
 
     def scaler_factor(self, queries_per_task: int) -> int:
-        """Factor between the loss and the likelihood that a scaler with a rate of its own sees."""
+        """Factor from the loss to the likelihood that a scaler with its own learning rate sees."""
         return queries_per_task if self.likelihood == "sum" else 1

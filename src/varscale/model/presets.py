@@ -1,4 +1,4 @@
-"""Named bundles of options: where the paper and its released code differ, one reading each.
+"""Presets: named bundles of options, for the paper's text, its released code, and our default.
 
 A preset says nothing about an option whose member default it keeps. The options themselves are
 documented where they are named: `scalers`, `hosts`, `objective`.

@@ -9,7 +9,7 @@ from varscale.model.scaled import ScaledModel
 
 
 def episode_of(table: Float[Tensor, "item dim"], rows: EpisodeRows) -> Episode:
-    """Tasks as an episode, where the table is; nothing is checked."""
+    """Gather tasks from a table as an episode, on the table's device; nothing is checked."""
     return Episode.trust(
         support=take_rows(table, rows.support),
         support_labels=rows.support_labels.to(table.device, non_blocking=True),
@@ -28,7 +28,7 @@ def predict_rows(
     index: int = 0,
     seed: int = 0,
 ) -> Float[Tensor, "task query way"]:
-    """Log-probabilities of the tasks' queries, where the table is."""
+    """Predict log-probabilities of the tasks' queries, on the table's device."""
     return model.predict(
         take_rows(table, rows.support),
         rows.support_labels.to(table.device, non_blocking=True),
@@ -44,6 +44,6 @@ def predict_rows(
 def take_rows(
     table: Float[Tensor, "item dim"], rows: Int[Tensor, "task n"]
 ) -> Float[Tensor, "task n dim"]:
-    """Rows of a table, by tasks."""
+    """Take rows of a table, by tasks."""
     taken = table.index_select(0, rows.flatten().to(table.device, non_blocking=True))
     return taken.view(*rows.shape, -1)

@@ -1,4 +1,4 @@
-"""Host and scaler, joined."""
+"""`ScaledModel`: a host and a scaler joined."""
 
 import math
 from functools import partial
@@ -131,7 +131,7 @@ class ScaledModel(nn.Module):
     ) -> Float[Tensor, "task query way"]:
         """Log-probabilities of embedded queries; for the other arguments see `forward`.
 
-        `checked` says that the labels are known to be right: then no value is looked at.
+        With `checked`, labels are known to be right and are not looked at.
         """
         if not checked:
             check_support(labels, n_way)

@@ -1,7 +1,7 @@
 """Checkpoints: safetensors for every tensor, JSON for the rest, and hashes of both.
 
 A checkpoint is two files, `00001200.safetensors` and `00001200.json`. The JSON is written last and
-holds the hash of the tensors and of itself, so a checkpoint is there whole or it is not there.
+holds the hash of the tensors and of itself, so a checkpoint is complete or absent.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ _FILE = re.compile(r"\.?[0-9]{8,}\.(json|safetensors)(\.new)?")  # .new: not yet
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What was saved.
+    """A saved state of training.
 
     Attributes:
         step: Steps done.
         tensors: Tensors by name.
-        info: All else.
+        info: Everything else.
         sha256: Hash of the file of tensors.
     """
 
@@ -44,7 +44,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, step: int, tensors: Mapping[str, Tensor], info: Mapping[str, Any]
 ) -> None:
-    """Save; then keep the two newest, and remove all else, damaged or half written."""
+    """Save a checkpoint, keep the two newest and remove all others, also damaged ones."""
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors wants plain rows: Conv-4 keeps its weights in channels_last
     content = save({name: t.detach().cpu().contiguous() for name, t in sorted(tensors.items())})
@@ -56,12 +56,12 @@ def save_checkpoint(
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of later steps: the run has gone back behind them."""
+    """Remove the checkpoints of later steps, after a run has gone back."""
     _keep(folder, [kept for kept in _steps(folder) if kept <= step])
 
 
 def _keep(folder: Path, steps: Sequence[int]) -> None:
-    """Remove all other checkpoints, and the halves of them that a kill left behind."""
+    """Remove all other checkpoints, and files that a kill left behind."""
     kept = {f"{step:08}.{suffix}" for step in steps for suffix in ("json", "safetensors")}
     for path in sorted(folder.glob("*")):  # JSON first: a checkpoint is whole or not there
         if _FILE.fullmatch(path.name) and path.name not in kept:
@@ -69,7 +69,7 @@ def _keep(folder: Path, steps: Sequence[int]) -> None:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is as it was written; one that is not is named in a warning."""
+    """Find the newest intact checkpoint; warn of damaged ones."""
     for step in _steps(folder):
         try:
             body = json.loads((folder / f"{step:08}.json").read_text())

@@ -1,4 +1,4 @@
-"""What a training run is: one flat dataclass, the schema of its YAML file and its options."""
+"""`TrainConfig`: a training run as one flat dataclass, the schema of its YAML file and options."""
 
 import hashlib
 import json
@@ -173,19 +173,19 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
-        """Factor of the learning rate at a step: `lr_factor` for every drop behind it."""
+        """Factor of the learning rate at a step: `lr_factor` for every drop before it."""
         drops = step // self.lr_every if self.lr_every else 0
         drops += sum(step >= milestone for milestone in self.lr_milestones or ())
         return float(self.lr_factor**drops)
 
     def sampler(self, labels: Any, stream: str, **task: Any) -> EpisodeSampler:
-        """Training tasks of this run, or others with the `task`'s options."""
+        """Sampler of training tasks, or of tasks with other options."""
         options: dict[str, Any] = {name: getattr(self, name) for name in _TASK}
         options |= task
         return EpisodeSampler(labels, stream=stream, **options)
 
     def model(self) -> ScaledModel:
-        """The model at its start: its weights depend on the seed alone."""
+        """Build the model with its initial weights, which depend on the seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return create(
@@ -214,9 +214,9 @@ _AT_LEAST: dict[str, float] = {
 
 
 def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
-    """The same run with every default filled in, checked against the dataset.
+    """Fill in every default, and check the run against the dataset.
 
-    Whatever cannot work is refused here: names, options, tasks that the classes do not allow.
+    Raises ValueError for whatever cannot work: names, options, tasks that the classes do not allow.
     """
     if config.preset not in PRESETS:
         raise unknown("preset", config.preset, PRESETS)
@@ -264,7 +264,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
 
 
 def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSampler]:
-    """What every validation looks at: always the same items and the same tasks."""
+    """The items and tasks of every validation: always the same."""
     if isinstance(config.n_shot, list) and len(config.n_shot) != config.val_way:
         raise ValueError(
             f"n_shot has {len(config.n_shot)} numbers, for {len(config.n_shot)}-way tasks; "
@@ -278,7 +278,7 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
 
 
 def _sizes(backbone: str, options: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """The backbone's options, with the sizes that the dataset's items have."""
+    """Options of the backbone, with the sizes of the dataset's items."""
     _, *item = dataset.items.shape
     known = BACKBONES.options(backbone)
     if dataset.is_images and "image_size" not in known and "dim" in known:

@@ -1,4 +1,4 @@
-"""Configs as YAML files, one of which may build on another."""
+"""Configs as YAML files; one may build on another."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -12,14 +12,14 @@ BASE = "base"
 
 
 def shipped_configs() -> Path:
-    """The folder of the configs that come with varscale."""
+    """Find the folder of configs that come with varscale."""
     package = Path(__file__).parents[1]
     inside = package / "configs"  # where a wheel has them
     return inside if inside.is_dir() else package.parents[1] / "configs"
 
 
 def read_config(path: Path) -> TrainConfig:
-    """A config from a YAML file; a key replaces that of the file it builds on."""
+    """Read a config from a YAML file; its keys replace those of the file it builds on."""
     values: dict[str, Any] = {}
     for file in reversed(chain(path)):
         values |= _read(file)
@@ -32,7 +32,7 @@ def read_config(path: Path) -> TrainConfig:
 
 
 def chain(path: Path) -> list[Path]:
-    """A YAML file, the one it builds on, and so on."""
+    """List a YAML file, the file it builds on, and so on."""
     files = [path]
     while (base := _read(files[-1]).get(BASE)) is not None:
         if not isinstance(base, str):
@@ -51,5 +51,5 @@ def _read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ValueError(f"There is no config {path}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no YAML file of keys and values.") from error
+        raise ValueError(f"{path} is not a YAML file of keys and values.") from error
     return values

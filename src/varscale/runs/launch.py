@@ -1,4 +1,4 @@
-"""Starting processes, ending them, and what reaches them from outside."""
+"""Start and end processes, and note the signals they receive."""
 
 import atexit
 import logging
@@ -21,7 +21,7 @@ def launch(
     strategy: str = "auto",
     precision: Any = "32-true",
 ) -> Fabric:
-    """Fabric on this hardware; where there are to be several processes, they are running."""
+    """Start Fabric, and its processes if there are several."""
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     check_accelerator(accelerator)
@@ -47,7 +47,7 @@ def _leave() -> None:
 
 
 def _join_again(fabric: Fabric) -> None:
-    """After torchrun has restarted its workers, meet under another name.
+    """Rendezvous under another name after torchrun has restarted its workers.
 
     Its store still has the addresses of the workers that died; whoever reads them waits for ever.
     """
@@ -65,7 +65,7 @@ def _join_again(fabric: Fabric) -> None:
 
 
 class Signals:
-    """Notes SIGINT and SIGTERM instead of dying from them; a second SIGINT does."""
+    """Notes SIGINT and SIGTERM instead of dying; a second SIGINT ends the process."""
 
     def __init__(self) -> None:
         self.received = 0

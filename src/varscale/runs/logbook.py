@@ -1,4 +1,4 @@
-"""What a run writes down while it trains: every step in metrics.jsonl, some in TensorBoard."""
+"""Log of a run: every step in metrics.jsonl, some of them in TensorBoard."""
 
 import json
 import warnings
@@ -13,7 +13,7 @@ METRICS = "metrics.jsonl"
 
 
 def read_metrics(path: Path, *, until: int | None = None) -> list[dict[str, Any]]:
-    """The steps in a run directory's metrics, up to `until`; lines that are none are left out."""
+    """Read the steps of a run's metrics, up to `until`; broken lines are left out."""
     rows = []
     file = path / METRICS
     for line in file.read_text(errors="replace").splitlines() if file.is_file() else ():
@@ -32,7 +32,7 @@ class Logbook:
     Args:
         path: The run directory.
         every: Steps between TensorBoard events.
-        done: Steps that are behind; what was noted of later ones is struck out.
+        done: Steps already done; the log of later ones is removed.
         main: Whether this process writes.
     """
 
@@ -54,7 +54,7 @@ class Logbook:
         self.events = SummaryWriter(str(path), purge_step=done + 1)
 
     def write(self, metrics: Mapping[str, Any]) -> None:
-        """Note a step."""
+        """Log a step."""
         if self.file is None:
             return
         self.file.write(json.dumps(dict(metrics)) + "\n")
@@ -80,7 +80,7 @@ class Logbook:
 
 
 def _group(name: str) -> str:
-    """TensorBoard draws what stands before the slash together."""
+    """Name a metric for TensorBoard, which groups names by what stands before the slash."""
     first, _, rest = "lr_weights".partition("_") if name == "lr" else name.partition("_")
     return (
         f"{first}/{rest}"

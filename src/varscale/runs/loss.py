@@ -1,4 +1,4 @@
-"""The loss of a run's tasks, with all that its log tells."""
+"""The loss of a run's tasks, with everything that is logged."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from varscale.core.episode import Episode
 from varscale.model.scaled import ScaledModel
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Where the distribution of a scale's entries is noted."""
+"""Quantiles of a scale's entries that are logged."""
 
 
 

@@ -1,4 +1,4 @@
-"""A run directory: what was asked for, what came out, and what it depends on."""
+"""Run directories: config, provenance and result of a run."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 
 
 class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
-    """A run ended before its end; it can be resumed.
+    """A run stopped before its last step; it can be resumed.
 
     Attributes:
         status: Exit status of the program.
@@ -44,7 +44,7 @@ class Run:
 
     Attributes:
         path: The directory.
-        config: What was asked for, every default filled in.
+        config: Its config, with every default filled in.
         provenance: What it depends on: hashes and versions.
     """
 
@@ -54,9 +54,9 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, config: TrainConfig, dataset: Dataset) -> "Run":
-        """Make the directory of a resolved config; it appears whole or not at all.
+        """Make a run directory, whole or not at all.
 
-        A lock lets one process at a time make it. What a killed one left is cleared away.
+        Only one process at a time can make it. Files that a killed one left are removed.
         """
         import yaml
         from filelock import FileLock
@@ -89,7 +89,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open a run directory; one that was altered or is another version's is refused."""
+        """Open a run directory. Raises ValueError if it was altered, or made by another version."""
         for name in (CONFIG, PROVENANCE):
             if not (path / name).is_file():
                 raise ValueError(f"Expected a run directory, got {path}: it has no {name}.")
@@ -98,13 +98,13 @@ class Run:
             version, expected = provenance["versions"]["varscale"], provenance["config"]
             int(provenance["machine"]["threads"])
             if not all(isinstance(v, str) for v in (version, expected, provenance["dataset"])):
-                raise TypeError("a value that is no text")
+                raise TypeError("a value that is not text")
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{path / PROVENANCE} is damaged: {error!r}.") from error
         if version.split(".")[:2] != __version__.split(".")[:2]:  # patches keep the numbers
             raise ValueError(
                 f"{path} was made by varscale {version}, this is {__version__}: its numbers may "
-                f"differ. Use that version, or train anew from {path / CONFIG}."
+                f"differ. Use that version, or train again from {path / CONFIG}."
             )
         try:
             config = read_config(path / CONFIG)
@@ -113,25 +113,25 @@ class Run:
             raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
         if not intact:
             raise ValueError(
-                f"{path / CONFIG} was altered after the run began. Put it back, or train anew: "
+                f"{path / CONFIG} was altered after the run began. Put it back, or train again: "
                 f"varscale train --config {path / CONFIG} --out NEW."
             )
         return cls(path, config, provenance)
 
     def dataset(self, name: str | None = None) -> Dataset:
-        """The run's dataset, or another by name; the run's own must be what it was."""
+        """Open the run's dataset, which must be unchanged, or another by name."""
         dataset = Dataset.open(name or self.config.dataset)
         if name in (None, self.config.dataset) and dataset.hash != self.provenance["dataset"]:
             raise ValueError(
                 f"The dataset {dataset.name!r} is not the one that {self.path} was trained on: "
                 f"hash {dataset.hash[:12]}, then {self.provenance['dataset'][:12]}. Prepare it as "
-                "it was, or train anew."
+                "it was, or train again."
             )
         return dataset
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep others from training the run; the lock ends with the process."""
+    def lock(self) -> Iterator[None]:
+        """Lock the run for training; the lock ends with the process."""
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.path / ".lock", timeout=0)
@@ -149,7 +149,7 @@ class Run:
         best = newest_checkpoint(self.path / "best")
         if best is None and self.result is not None:
             raise ValueError(
-                f"{self.path / 'best'} is missing or damaged. Train anew: varscale train --config "
+                f"{self.path / 'best'} is missing or damaged. Train again: varscale train --config "
                 f"{self.path / CONFIG} --out NEW."
             )
         if best is None:
@@ -164,7 +164,7 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What came out; `None` while the run is not finished."""
+        """The result; `None` while the run is not finished."""
         path = self.path / RESULT
         if not path.is_file():
             return None
@@ -175,7 +175,7 @@ class Run:
 
 
 def load(path: str | Path) -> ScaledModel:
-    """The best model of a run directory, in evaluation mode."""
+    """Load the best model of a run directory, in evaluation mode."""
     return Run.open(Path(path)).model()
 
 
@@ -204,7 +204,7 @@ def _provenance(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
 
 
 def _episodes_hash(sampler: EpisodeSampler) -> str:
-    """Hash of the first hundred tasks, as row numbers."""
+    """Hash of the row numbers of the first hundred tasks."""
     rows = sampler.batch(0, 100)
     content = torch.cat([rows.support, rows.query], dim=1)
     return hashlib.sha256(content.numpy().tobytes()).hexdigest()

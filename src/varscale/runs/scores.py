@@ -1,4 +1,4 @@
-"""Runs on test tasks: which tasks, what came out, and what has to stand beside it."""
+"""Score runs on test tasks, and describe the figures."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from varscale.runs.run import PROVENANCE, Run
 
 @dataclass(frozen=True)
 class Test:
-    """Which tasks a model is tested on; way and shot are by default those of the validation.
+    """The tasks that a model is tested on; by default with the ways and shots of validation.
 
     Args:
         episodes: Test tasks.
@@ -52,7 +52,7 @@ class Test:
 
 
 def runs_in(path: Path) -> list[Run]:
-    """The run at a path, or the runs in its subfolders."""
+    """Open the run at a path, or the runs in its subfolders."""
     if (path / PROVENANCE).is_file():
         return [Run.open(path)]
     found = sorted(p.parent for p in path.glob(f"*/{PROVENANCE}"))
@@ -69,7 +69,7 @@ def runs_in(path: Path) -> list[Run]:
 
 
 def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
-    """The split and the sampler of a run's test."""
+    """Make the split and the sampler of a run's test."""
     config = run.config
     split = run.dataset(test.dataset)[test.split]
     _, *item = split.dataset.items.shape
@@ -93,7 +93,7 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
 
 
 def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
-    """A run's best model on the test's tasks."""
+    """Score a run's best model on the test's tasks."""
     keep_memory()
     split, sampler = task_of(run, test)
     model = run.model()
@@ -109,7 +109,7 @@ def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
 
 
 def settle(test: Test, run: Run) -> Test:
-    """The test with the first run's defaults filled in: the same tasks for all."""
+    """Fill in a test's defaults from a run, so that all runs get the same tasks."""
     sampler = task_of(run, test)[1]
     return Test(
         **{
@@ -123,7 +123,7 @@ def settle(test: Test, run: Run) -> Test:
 
 
 def compare(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
-    """Both runs' figures, and the difference task by task."""
+    """Compare two runs: their figures, and the difference task by task."""
     difference, half = interval(b.accuracy - a.accuracy)
     nll, nll_half = interval(b.nll - a.nll)
     sides = {}
@@ -141,7 +141,7 @@ def compare(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, A
 
 
 def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
-    """All that has to stand beside a figure."""
+    """Facts that belong beside a figure: data, tasks, seeds."""
     dataset = run.dataset(test.dataset)
     return {
         "dataset": dataset.name,
@@ -164,7 +164,7 @@ def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
 
 
 def describe(report: dict[str, Any]) -> str:
-    """The facts of a report, in a sentence."""
+    """Describe the facts of a report in a sentence."""
     item = "x".join(map(str, report["item"]))
     each = "a class" if report["queries"] == "balanced" else "a task"
     return (
@@ -183,7 +183,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def in_words(several: dict[str, Any]) -> str:
-    """A mean over seeds, with both intervals."""
+    """Describe a mean over seeds, with both intervals."""
     return (
         f"over {several['n']} runs: {percent(several['mean'], several['ci95'])} (1.96 s/√n, as "
         f"published), ± {100 * several['t95']:.2f} by Student's t"
@@ -191,5 +191,5 @@ def in_words(several: dict[str, Any]) -> str:
 
 
 def percent(mean: float, half: float) -> str:
-    """A fraction and its half-width in per cent."""
+    """Format a fraction and its half-width in per cent."""
     return f"{100 * mean:.2f} ± {100 * half:.2f}"

@@ -1,8 +1,8 @@
-"""The training loop, on Lightning Fabric: devices, precision and processes are Fabric's business.
+"""The training loop, on Lightning Fabric, which handles devices, precision and processes.
 
-Everything that happens at a step is a function of the config and the number of the step: the tasks,
-the draws of the scale, the rates. So a run that was killed goes on from its last checkpoint to the
-same weights, bit for bit on a CPU, that it would have reached.
+Tasks, draws of the scale and learning rates depend only on the config and the number of the step. So
+a run that was killed goes on from its last checkpoint to the weights that it would have reached, bit
+for bit on a CPU.
 """
 
 import json
@@ -40,7 +40,7 @@ Metrics = dict[str, Any]
 
 
 def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
-    """Train a run to its end from where it stands; yields the metrics of every step.
+    """Train a run to its end from where it stands; yield the metrics of every step.
 
     Args:
         path: A run directory, as `Run.create` makes it.
@@ -60,7 +60,7 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
     main = fabric.global_rank == 0
     with ExitStack() as stack:
         if main:
-            stack.enter_context(run.locked())
+            stack.enter_context(run.lock())
         trainer = Trainer(run, config, fabric, run.dataset())
         signals = stack.enter_context(Signals())
         book = Logbook(path, every=config.log_every, done=trainer.done, main=main)
@@ -142,8 +142,8 @@ class Trainer:
                     restore_module(self.cotraining.head, checkpoint.tensors, "head")
             except (RuntimeError, IndexError, KeyError) as error:
                 raise ValueError(
-                    f"The checkpoint of step {checkpoint.step} in {run.path} is that of another "
-                    "model. Put the right one back, or train anew."
+                    f"The checkpoint of step {checkpoint.step} in {run.path} belongs to "
+                    "another model. Put the right one back, or train again."
                 ) from error
             self.done, self.state = checkpoint.step, {**self.state, **checkpoint.info}
             forget_after(run.path / "best", self.done)  # it will be found again
@@ -152,7 +152,7 @@ class Trainer:
     def _set_up(
         self, loss: nn.Module, optimizers: list[Optimizer], *, own: bool = False
     ) -> tuple[Any, Step]:
-        """A loss on Fabric's devices, and the step that lowers it."""
+        """Move a loss to Fabric's devices, and make the step that lowers it."""
         wrapped: Any = self.fabric.setup(loss, *optimizers) if optimizers else [loss]
         step = Step(optimizers, own=own, steppers=wrapped[1:], backward=self.fabric.backward)
         return wrapped[0].train(), step
@@ -167,7 +167,7 @@ class Trainer:
             )
 
     def step(self, step: int, stop: int = 0) -> Metrics:
-        """One update of all weights; `stop` asks all processes to stop after it."""
+        """Update all weights once; `stop` asks all processes to stop after it."""
         began = time.perf_counter()
         metrics: Metrics = {"step": step + 1}
         extra = self.cotraining
@@ -207,7 +207,7 @@ class Trainer:
         *inputs: Any,
         **named: Any,
     ) -> Metrics:
-        """One update by one loss, unless it is not finite."""
+        """Update the weights by one loss. Raises Interrupted if the loss is not finite."""
         try:
             terms = loss(*inputs, **named)
         except ValueError as error:
@@ -216,7 +216,7 @@ class Trainer:
                     "A batch of one image has no batch statistics. Use more supports or queries."
                 ) from error
             raise self._diverged(step + 1, str(error)) from error
-        metrics = self._everybodys(terms, stop)
+        metrics = self._gather(terms, stop)
         for name in ("nll", "kl", "aux", "loss"):
             if not math.isfinite(metrics.get(name, 0.0)):
                 raise self._diverged(step + 1, f"{prefix}{name} became {metrics[name]}.")
@@ -283,8 +283,8 @@ class Trainer:
         if self.processes.rank == 0:
             write_whole(self.run.path / RESULT, json.dumps(result, indent=1).encode())
 
-    def _everybodys(self, terms: dict[str, Tensor], stop: int) -> Metrics:
-        """The metrics over all processes, and the news that one of them wants to stop."""
+    def _gather(self, terms: dict[str, Tensor], stop: int) -> Metrics:
+        """Gather the metrics of all processes, and whether one of them has to stop."""
         flag = torch.full_like(terms["loss"], stop)
         here = torch.stack([t.detach().to(flag) for t in (*terms.values(), flag)])
         everywhere = self.processes.gather(here).cpu()  # (process, term): one wait for the device

@@ -80,7 +80,7 @@ class AmortizedScaler(Scaler):
         self.head = nn.Linear(hidden, 2 * self.size)
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
-        """The posterior that the generator gives each task."""
+        """The posterior that the generator makes for each task."""
         h = self.head(self.hidden(task.to(self.hidden.weight.dtype)).relu())
         h_loc, h_sigma = h.chunk(2, dim=-1)  # (*task, size) each
         loc = MEAN_LINKS[self.mean_link](h_loc)
@@ -112,9 +112,10 @@ class DAVS(AmortizedScaler):
         mean_link: See `MeanLink`.
         sigma: $\sigma_i$, or `"generated"` by the network (never below 0.01).
         task_prototype: See `TaskPrototype`; the published `support+query` is transductive.
-        lr: $l_\beta$ in the main optimiser; the rate of the other weights when not given.
+        lr: $l_\beta$ in the main optimiser; that of the other weights when not given.
         prior_mean: $\mu_0$ of every dimension.
-        prior_sigma: $\sigma_0$; M when not given. `"sqrt"` for $\sqrt M$ makes the prior felt.
+        prior_sigma: $\sigma_0$; M when not given. `"sqrt"`, $\sqrt M$, is a prior strong enough to
+            matter.
         kl_weight: 1 is the exact bound, each task having an $\alpha$ of its own; 0 is the
             released code.
 

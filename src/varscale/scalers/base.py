@@ -1,4 +1,4 @@
-"""What every scaler is: a module whose forward returns q(alpha | task)."""
+"""Base class of scalers: a module whose forward returns q(alpha | task)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -34,12 +34,12 @@ TaskPrototype = Literal["support", "support+query"]
 class Scaler(nn.Module, ABC):
     r"""A distribution over the scale $\alpha$ of a metric, given a task.
 
-    A scaler knows its prior, the weight of its KL, and how it wants to be learned. A member
+    A scaler knows its prior, the weight of its KL, and its learning rate. A member
     implements `forward`, and calls this constructor.
 
     Args:
         size: Entries of $\alpha$: 1 for a scalar scale, the embedding size for a vector.
-        lr: Learning rate of its parameters; `None` leaves it to the main optimiser's rate.
+        lr: Learning rate of its parameters; `None` for the main optimiser's.
         prior_mean: Prior mean $\mu_0$.
         prior_sigma: Prior standard deviation $\sigma_0$.
         kl_weight: Weight of the KL of one task against its query-summed likelihood. 0 means no
@@ -50,7 +50,7 @@ class Scaler(nn.Module, ABC):
     """
 
     own_rate: ClassVar[bool] = True
-    """Where `lr` is given, learn by plain SGD at it, not by the main optimiser."""
+    """With `lr`, learn by plain SGD at that rate instead of by the main optimiser."""
 
     learned: ClassVar[bool] = True
     """Whether anything about it is learned."""
@@ -92,7 +92,7 @@ class Scaler(nn.Module, ABC):
     def sample(
         self, q: Posterior, noise: Float[Tensor, "*draws size"]
     ) -> Float[Tensor, "*draws size"]:
-        r"""$\alpha$, or its logarithm, is $\mu + \sigma \odot \epsilon$ (M12)."""
+        r"""Draw $\alpha$: it, or its logarithm, is $\mu + \sigma \odot \epsilon$ (M12)."""
         value = q.loc + q.scale * noise.to(q.loc, non_blocking=True)
         return value.exp() if isinstance(q, LogNormal) else value
 
@@ -103,15 +103,15 @@ class Scaler(nn.Module, ABC):
         return gaussian_kl(q.loc, q.scale, self.prior_mean, self.prior_sigma).sum(-1)
 
     def penalty(self, q: Posterior) -> Float[Tensor, "*task"]:
-        """`kl_weight` times the KL: what to add to the query-summed likelihood of each task."""
+        """Weighted KL: add it to the query-summed negative log-likelihood of each task."""
         return self.kl_weight * self.kl(q)
 
     @torch.no_grad()
     def project_(self) -> None:
-        """Bring parameters back into their domain after a step; most have nothing to do."""
+        """Bring parameters back into their domain after a step; most need nothing."""
 
     def _check_prior_step(self, bound: float = 2.0) -> None:
-        r"""Refuse a rate at which the prior alone makes the posterior diverge (M13).
+        r"""Raise ValueError if the prior alone makes the posterior diverge (M13).
 
         A step multiplies $\mu - \mu_0$ by $1 - l_\psi w / \sigma_0^2$; at a factor of -1 or below
         it grows without end. A learned $\sigma$ has twice the curvature, hence half the bound.
@@ -155,7 +155,7 @@ class Scaler(nn.Module, ABC):
 
 
 def resolve_prior_sigma(prior_sigma: PriorSigma, dim: int) -> float:
-    """The number that a prior's spread means for embeddings of a size."""
+    """Resolve a prior's standard deviation for embeddings of a size."""
     if isinstance(prior_sigma, str):
         if prior_sigma != "sqrt":
             raise ValueError(f'Expected prior_sigma to be a number or "sqrt", got {prior_sigma!r}.')
@@ -164,7 +164,7 @@ def resolve_prior_sigma(prior_sigma: PriorSigma, dim: int) -> float:
 
 
 def check_sigma(sigma: float, kl_weight: float) -> None:
-    """Refuse a posterior spread that is no standard deviation, or makes the KL infinite."""
+    """Raise ValueError if sigma is not a standard deviation, or makes the KL infinite."""
     if not 0 <= sigma < float("inf"):
         raise ValueError(f"Expected a standard deviation sigma >= 0, got {sigma!r}.")
     if sigma == 0 and kl_weight:
@@ -175,12 +175,12 @@ def check_sigma(sigma: float, kl_weight: float) -> None:
 
 
 def clamp_through(x: Tensor, *, low: float | None = None, high: float | None = None) -> Tensor:
-    """Clamp, with the gradient of the identity: what is beyond the bound can come back."""
+    """Clamp with the gradient of the identity, so that values beyond the bound can come back."""
     return x.clamp(low, high).detach() + (x - x.detach())
 
 
 def check_finite(**values: float) -> None:
-    """Refuse NaN and infinity."""
+    """Raise ValueError if a value is NaN or infinite."""
     for name, value in values.items():
         if not math.isfinite(value):
             raise ValueError(f"Expected a finite {name}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""A shared vector of scales, and what a task adds to it."""
+"""A shared vector of scales, with a low-rank adjustment for each task."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from varscale.scalers.stochastic import DSVS
 
 @SCALERS.register("d-avs-low-rank")
 class LowRankDAVS(DSVS):
-    r"""D-AVS as hierarchical D-SVS plus a low-rank part of the task's own (M27).
+    r"""D-AVS as hierarchical D-SVS plus a low-rank adjustment for each task (M27).
 
     $\log \alpha_i \sim \mathcal N(\mu + U V \hat C_i, \operatorname{diag} \sigma^2)$ with $C_i$ the
     mean of the task's supports, $V$ of shape (rank, M) and $U$ of shape (M, rank), under the
@@ -45,6 +45,6 @@ class LowRankDAVS(DSVS):
         nn.init.normal_(self.up.weight, std=0.01)
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Posterior:
-        """The shared posterior, moved by what the task's supports say."""
+        """The shared posterior, adjusted by the mean of the task's supports."""
         direction = unit(task.to(self.loc.dtype))
         return self._posterior(self.loc + self.up(self.down(direction)))

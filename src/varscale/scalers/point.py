@@ -13,7 +13,7 @@ from varscale.scalers.posterior import gaussian
 
 @SCALERS.register("fixed")
 class Fixed(Scaler):
-    r"""A given scale, never learned: what a grid search chooses.
+    r"""A fixed scale, as a grid search would choose it.
 
     $q(\alpha) = \mathcal N(a, 0)$, a point.
 
@@ -47,14 +47,14 @@ class Fixed(Scaler):
 
 @SCALERS.register("together")
 class Together(Scaler):
-    r"""A scale that is one more weight of the model, learned by the main optimiser.
+    r"""A scale learned by the main optimiser like any other weight.
 
     $q(\alpha) = \mathcal N(\mu, 0)$ without a prior: "training together" of the paper's Table 5.
 
     Args:
-        init: Start of $\mu$.
+        init: Initial value of $\mu$.
         size: Entries of the scale: 1, or the embedding size.
-        lr: Its rate in the main optimiser; the rate of the other weights when not given.
+        lr: Learning rate in the main optimiser; that of the other weights when not given.
 
     Example:
         >>> Together(init=10.0)(torch.zeros(64)).mean

@@ -1,4 +1,4 @@
-"""What a scaler's forward returns."""
+"""The posterior of a scale, as a scaler's forward returns it."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ Posterior = Normal | LogNormal
 
 
 def gaussian(loc: Tensor, scale: Tensor) -> Normal:
-    """`Normal(loc, scale)` of two tensors of one shape, without its constructor's checks.
+    """Make a `Normal` of two tensors of one shape, without its constructor's checks.
 
-    They take longer than a matrix product of a head, and refuse a spread of zero: a point.
+    They take longer than the head's matrix product, and raise an error for a point.
     """
     q = object.__new__(Normal)
     q.loc, q.scale = loc, scale

@@ -29,12 +29,12 @@ MIN_SIGMA = 0.01
 """A learned standard deviation is brought back to this after each step."""
 
 Family = Literal["normal", "log-normal", "hierarchical"]
-"""What is believed of the scale before the data speak.
+"""Prior and posterior of the scale.
 
 - `normal`: alpha ~ N(prior_mean, prior_sigma²), and q is normal: the paper.
 - `log-normal`: log alpha ~ N(log prior_mean, prior_sigma²), and q is log-normal: alpha > 0 (M25).
 - `hierarchical`: the same with mean and spread learned from the dimensions themselves (M26). What
-  the data do not tell apart becomes one scale for all.
+  the data do not tell apart shares one scale.
 
 A log-normal q is learned by the main optimiser, its spread included.
 """
@@ -44,7 +44,7 @@ LOG_KL_WEIGHT = 0.04
 
 
 class StochasticScaler(Scaler):
-    """Mean and spread as parameters, the same for every task; what SVS and D-SVS have in common."""
+    """Base of SVS and D-SVS: mean and sigma are parameters, shared by all tasks."""
 
     local = False
     sigma: Tensor
@@ -73,7 +73,9 @@ class StochasticScaler(Scaler):
         check_sigma(sigma, self.kl_weight)
         check_finite(init=init)
         if learn_sigma and sigma < MIN_SIGMA:
-            raise ValueError(f"Expected a learned sigma to start at >= {MIN_SIGMA}, got {sigma!r}.")
+            raise ValueError(
+                f"Expected an initial sigma >= {MIN_SIGMA} if it is learned, got {sigma!r}."
+            )
         if learn_sigma and self.own_rate:
             self._check_prior_step(bound=1.0)
         self.loc = nn.Parameter(torch.full((size,), float(init)))
@@ -105,7 +107,7 @@ class StochasticScaler(Scaler):
 
     @torch.no_grad()
     def project_(self) -> None:
-        """Keep a learned spread at 0.01 or more, as published."""
+        """Keep a learned sigma at 0.01 or more, as published."""
         if self.learn_sigma:
             self.sigma.clamp_(min=MIN_SIGMA)
 
@@ -125,8 +127,8 @@ class SVS(StochasticScaler):
     Args:
         family: `normal` as published or `log-normal`; see `Family`. In a log-normal, spreads are
             those of the logarithm.
-        init: Start of $\mu$; of the median of $\alpha$ in a log-normal.
-        sigma: $\sigma$, or where it starts.
+        init: Initial value of $\mu$; in a log-normal, of the median of $\alpha$.
+        sigma: $\sigma$, or its initial value if learned.
         learn_sigma: Learn $\sigma$ too, never below 0.01; when not given, in a log-normal alone.
         lr: $l_\psi$, of plain SGD on the query-summed likelihood; 1e-4 when not given, while a
             log-normal is then left to the main optimiser.
@@ -192,7 +194,7 @@ class Decay(SVS):
     def sample(
         self, q: Posterior, noise: Float[Tensor, "*draws size"]
     ) -> Float[Tensor, "*draws size"]:
-        """The middle of q, detached so that the likelihood does not move it."""
+        """The median of q, detached so that the likelihood does not move it."""
         return super().sample(q, torch.zeros_like(noise)).detach()
 
 
@@ -206,8 +208,8 @@ class DSVS(StochasticScaler):
         dim: Embedding size $M$.
         family: See `Family`; `hierarchical` keeps together what the data do not tell apart. In a
             log-normal, spreads are those of the logarithm.
-        init: Start of every $\mu_m$; of the medians of $\alpha$ in a log-normal.
-        sigma: Every $\sigma_m$, or where it starts.
+        init: Initial value of every $\mu_m$; in a log-normal, of the medians of $\alpha$.
+        sigma: Every $\sigma_m$, or their initial value if learned.
         learn_sigma: Learn $\sigma$ too, never below 0.01; when not given, in a log-normal alone.
         lr: $l_\psi$; 0.01 M when not given (16 for the published M = 1600), because the gradient
             of one entry shrinks like 1/M. A log-normal is then left to the main optimiser.
@@ -258,5 +260,5 @@ class DSVS(StochasticScaler):
 
 
 def or_default(value: T | None, default: T) -> T:
-    """A value, or the default when there is none."""
+    """Return a value, or the default if it is `None`."""
     return default if value is None else value
