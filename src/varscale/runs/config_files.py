@@ -1,5 +1,6 @@
 """Configs as YAML files, one of which may build on another."""
 
+import difflib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,22 @@ BASE = "base"
 
 def shipped_configs() -> Path:
     """The folder of the configs that come with varscale."""
-    here = Path(__file__).parent
-    inside = here / "configs"  # where a wheel has them
-    return inside if inside.is_dir() else here.parents[1] / "configs"
+    package = Path(__file__).parents[1]
+    inside = package / "configs"  # where a wheel has them
+    return inside if inside.is_dir() else package.parents[1] / "configs"
+
+
+def find_config(name: str) -> Path:
+    """The file called `name`, or else the config of that name that comes with varscale."""
+    path, shipped = Path(name), shipped_configs()
+    places = [path, shipped / path, shipped / f"{name}.yaml"]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        known = [p.relative_to(shipped).with_suffix("").as_posix() for p in shipped.rglob("*.yaml")]
+        close = difflib.get_close_matches(name.removesuffix(".yaml"), known, n=1, cutoff=0.6)
+        hint = f"Did you mean {close[0]}? " if close else ""
+        raise ValueError(f"There is no config {name}. {hint}varscale ls configs lists those known.")
+    return found
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -51,5 +65,5 @@ def _read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ValueError(f"There is no config {path}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no YAML file of keys and values.") from error
+        raise ValueError(f"{path} is not a YAML file of keys and values.") from error
     return values
