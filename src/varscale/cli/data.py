@@ -44,7 +44,9 @@ def _list(args: Namespace) -> None:
         table.add_row(m.name, m.kind, f"{facts['items']:,}", facts["classes"], item, m.hash[:12])
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"In {data_root()}. varscale draws glyphs itself on first use; it needs no source.")
+    console.print(
+        f"In {data_root()}. varscale draws glyphs itself on first use; it needs no source."
+    )
 
 
 def _prepare_parser() -> Parser:
@@ -52,14 +54,20 @@ def _prepare_parser() -> Parser:
         "Turn images or embeddings on disk into a dataset that loads fast and can be verified.",
         "varscale data prepare miniimagenet miniimagenet.zip --size 32",
     )
-    parser.add_argument("name", type=str, help="name of the dataset; the name of a format also selects the format")
+    parser.add_argument(
+        "name", type=str, help="name of the dataset; the name of a format also selects the format"
+    )
     parser.add_argument(
         "source", type=str | None, default=None, nargs="?", help="folder, archive or file to read"
     )
     parser.add_argument(
-        "--format", type=str | None, help=f"how to read it: embeddings, {', '.join(sorted(READERS))}; by default recognised"
+        "--format",
+        type=str | None,
+        help=f"how to read it: embeddings, {', '.join(sorted(READERS))}; by default recognised",
     )
-    parser.add_argument("--force", action="store_true", help="prepare it again, even if nothing has changed")
+    parser.add_argument(
+        "--force", action="store_true", help="prepare it again, even if nothing has changed"
+    )
     parser.add_class_arguments(Options, None)
     return parser
 
@@ -93,7 +101,10 @@ def _prepare(args: Namespace) -> None:
 
 
 def _check_parser() -> Parser:
-    parser = command("Verify every byte of a dataset against the hashes in its manifest.", "varscale data check miniimagenet")
+    parser = command(
+        "Verify every byte of a dataset against the hashes in its manifest.",
+        "varscale data check miniimagenet",
+    )
     parser.add_argument("name", type=str, help="name of the dataset")
     return parser
 
@@ -112,7 +123,9 @@ def _show_parser() -> Parser:
         "varscale data show glyphs --out sheet.png",
     )
     parser.add_argument("name", type=str, help="name of the dataset")
-    parser.add_argument("--out", type=str, default="sheet.png", metavar="FILE", help="image to write")
+    parser.add_argument(
+        "--out", type=str, default="sheet.png", metavar="FILE", help="image to write"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed that selects classes and images")
     return parser
 
@@ -135,8 +148,12 @@ def _download_parser() -> Parser:
         "varscale data download omniglot --out omniglot",
     )
     parser.add_argument("name", type=str, help="name of the dataset; only omniglot for now")
-    parser.add_argument("--out", type=str | None, metavar="FOLDER", help="folder to write to; by default NAME")
-    parser.add_argument("--url", type=str | None, metavar="URL", help="a mirror with the same files")
+    parser.add_argument(
+        "--out", type=str | None, metavar="FOLDER", help="folder to write to; by default NAME"
+    )
+    parser.add_argument(
+        "--url", type=str | None, metavar="URL", help="a mirror with the same files"
+    )
     return parser
 
 

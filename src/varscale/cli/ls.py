@@ -6,13 +6,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 from jsonargparse import Namespace
 
 from varscale.backbones import BACKBONES
 from varscale.cli.parser import Parser, command
-from varscale.core.registry import Registry
+from varscale.core.registry import Registry, unknown
 from varscale.data.readers import READERS
 from varscale.data.readers.base import counts
 from varscale.data.store import data_root, list_prepared, read_manifest
@@ -21,8 +21,8 @@ from varscale.model.presets import PRESETS, Preset
 from varscale.runs.config_files import shipped_configs
 from varscale.scalers import SCALERS
 
-Family = Literal["scalers", "hosts", "backbones", "presets", "configs", "datasets"]
 Members = dict[str, dict[str, Any]]
+"""Summary and options by name."""
 
 USE = {
     "scalers": "varscale train --scaler svs --scaler_options.init 10",
@@ -41,16 +41,17 @@ def parser() -> Parser:
         "List what can be chosen, by name: an overview, or one family with summaries and options.",
         "varscale ls scalers",
     )
-    parser.add_argument(
-        "family", type=Family | None, nargs="?", default=None, help=", ".join(get_args(Family))
-    )
+    families = ", ".join(USE)
+    parser.add_argument("family", type=str | None, nargs="?", default=None, help=families)
     return parser
 
 
 def run(args: Namespace) -> None:
     """Print an overview of all families, or the members of one."""
-    names = get_args(Family) if args.family is None else (args.family,)
-    listing = {family: FAMILIES[family]() for family in names}
+    if args.family not in (None, *USE):
+        raise unknown("family", args.family, USE)
+    families = USE if args.family is None else (args.family,)
+    listing = {family: FAMILIES[family]() for family in families}
     if args.json:
         sys.stdout.write(json.dumps(listing) + "\n")
         return
@@ -63,33 +64,19 @@ def run(args: Namespace) -> None:
 
 
 def _overview(family: str, members: Members, width: int) -> list[str]:
-    names = _grouped(members) if family == "configs" else list(members)
-    return [f"{family} ({len(members)})", *_wrap(", ".join(names) or "none yet", width, 2)]
-
-
-def _grouped(members: Members) -> list[str]:
-    """Names of configs: all of a folder with few, else how many it has."""
-    folders: dict[str, list[str]] = {}
-    for name in members:
-        folders.setdefault(name.rpartition("/")[0], []).append(name)
-    return [
-        name
-        for folder, names in folders.items()
-        for name in (names if len(names) <= MANY else [f"{folder}/... ({len(names)} configs)"])
-    ]
-
-
-MANY = 20
-"""Configs of one folder from which on an overview counts them."""
+    return [f"{family} ({len(members)})", *_wrap(", ".join(members), width, 2)]
 
 
 def _details(family: str, members: Members, width: int) -> list[str]:
-    lines = []
+    lines, label = [], "sets" if family == "presets" else "options"
     for name, entry in members.items():
-        options = ", ".join(f"{key}={_value(value)}" for key, value in entry["options"].items())
+        options = entry["options"].items()
+        shown = ", ".join(key if value is None else f"{key}={value}" for key, value in options)
         lines += [name, *_wrap(entry["summary"], width, 4)]
-        lines += _wrap(f"options: {options}", width, 4) if options else []
-    return [*lines, "", f"Use: {USE[family]}"]
+        lines += _wrap(f"{label}: {shown}", width, 4) if shown else []
+    if any(None in entry["options"].values() for entry in members.values()):
+        lines += ["", "The default of an option without a value depends on the others."]
+    return [*lines, "", f"Example: {USE[family]}"]
 
 
 def _wrap(text: str, width: int, indent: int) -> list[str]:
@@ -103,10 +90,6 @@ def _wrap(text: str, width: int, indent: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _value(value: Any) -> str:
-    return "default" if value is None else str(value)
 
 
 def _members(registry: Registry[Any], *filled: str) -> Callable[[], Members]:
@@ -176,7 +159,7 @@ def _first_line(member: type) -> str:
 FAMILIES: dict[str, Callable[[], Members]] = {
     "scalers": _members(SCALERS, "dim"),
     "hosts": _members(HOSTS, "backbone", "metric"),
-    "backbones": _members(BACKBONES, "dim", "image_size", "in_channels"),
+    "backbones": _members(BACKBONES),
     "presets": _presets,
     "configs": _configs,
     "datasets": _datasets,

@@ -37,7 +37,8 @@ class Parser(ArgumentParser):
         actions = {a.dest: a for a in self._actions if not {a.dest, a.help} & {*hidden}}
         given = {dest for dests in self.sections.values() for dest in dests}
         arguments = [dest for dest, action in actions.items() if not action.option_strings]
-        others = [dest for dest in actions if dest not in given and dest not in arguments]
+        others = [dest for dest in actions if dest not in {*given, *arguments, "json"}]
+        others += ["json"] if "json" not in given else []
         parts = {"Arguments": arguments, **self.sections, "Options": others}
         words = [self.prog, *(_left(actions[dest]) for dest in arguments), "[options]"]
         lines = [" ".join(words), ""]
@@ -73,14 +74,15 @@ class Parser(ArgumentParser):
 
     def _missing(self, names: list[str]) -> str:
         """A sentence about arguments that were not given."""
-        order = [_left(a).removesuffix(" ...") for a in self._actions if not a.option_strings]
-        lacking = [name.upper() for name in names if name.upper() in order]
+        order = {a.dest: _left(a) for a in self._actions if not a.option_strings}
+        lacking = [order[name] for name in names if name in order]
         if not lacking:
             return f"the option --{names[0]} is required. Example: {self.example}"
+        if len(order) == 1:
+            return f"expected {lacking[0].replace(' ...', ', or several')}. Example: {self.example}"
         verb = "is" if len(lacking) == 1 else "are"
-        place = " in this order" if len(order) > 1 else ""
         return (
-            f"expected {' and '.join(order)}{place}, without option names; "
+            f"expected {len(order)} arguments, {' and '.join(order.values())}; "
             f"{' and '.join(lacking)} {verb} missing. Example: {self.example}"
         )
 

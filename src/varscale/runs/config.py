@@ -8,19 +8,19 @@ from typing import Any, Literal
 import torch
 
 from varscale.backbones import BACKBONES
-from varscale.learn.cotraining import Cotraining, CotrainingPlan
+from varscale.core.precision import Precision
+from varscale.core.processes import check_accelerator
+from varscale.core.registry import Registry, unknown
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.data.sampler import Queries
-from varscale.core.processes import check_accelerator
-from varscale.model.factory import choose_options, create
-from varscale.model.objective import Objective
 from varscale.hosts import HOSTS
 from varscale.hosts.base import Metric
-from varscale.model.scaled import ScaledModel
-from varscale.core.precision import Precision
+from varscale.learn.cotraining import Cotraining, CotrainingPlan
+from varscale.model.factory import choose_options, create
+from varscale.model.objective import Objective
 from varscale.model.presets import PRESETS
-from varscale.core.registry import Registry, unknown
+from varscale.model.scaled import ScaledModel
 from varscale.scalers import SCALERS
 
 
@@ -243,7 +243,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             total = (config.steps or 0) * config.tasks_per_step
             options = {**config.scaler_options, "effective_tasks": total}
             config = replace(config, scaler_options=options)
-    config.sampler(dataset["train"].labels, "train")
+    config.sampler(dataset["train"].labels, "train", class_names=dataset.class_names)
     if config.val_every:
         if "val" not in dataset.class_split:
             raise ValueError(
@@ -274,7 +274,8 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
         )
     split = dataset["val"] if config.val_items is None else dataset["val"].first(config.val_items)
     try:
-        return split, config.sampler(split.labels, "val", n_way=config.val_way)
+        names = dataset.class_names
+        return split, config.sampler(split.labels, "val", n_way=config.val_way, class_names=names)
     except ValueError as error:
         raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
 

@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from varscale.runs.config import TrainConfig
 from varscale.core.registry import unknown
+from varscale.runs.config import TrainConfig
 
 BASE = "base"
 """Key of the file that a file builds on, relative to it."""
