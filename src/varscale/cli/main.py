@@ -49,7 +49,7 @@ def _run(name: str, words: list[str]) -> int:
         sys.stderr.write(f"varscale {name}: warning: {message}\n")
 
     try:
-        args = make().parse_args(words)
+        args = make().read(words)
         with warnings.catch_warnings():
             warnings.showwarning = warn
             run(args)

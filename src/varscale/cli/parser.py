@@ -4,12 +4,12 @@ import re
 import shutil
 import sys
 import textwrap
-from argparse import SUPPRESS, Action
+from argparse import SUPPRESS, Action, HelpFormatter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from varscale.cli.commands import nearest
 
@@ -30,7 +30,11 @@ class Parser(ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **options)
 
-    def format_help(self) -> str:
+    def read(self, words: list[str]) -> Namespace:
+        """Parse a command line."""
+        return self.parse_args(words)
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """The page that `--help` prints."""
         width = min(shutil.get_terminal_size().columns, 100)
         hidden = ("help", SUPPRESS)

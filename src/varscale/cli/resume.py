@@ -15,8 +15,8 @@ from varscale.runs.run import Run
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Continue an interrupted run. On a CPU the result is bit for bit that of an uninterrupted run; "
-        "other hardware changes it by rounding.",
+        "Continue an interrupted run. On a CPU the result is bit for bit that of an uninterrupted "
+        "run; other hardware changes it by rounding.",
         "varscale resume runs/svs",
     )
     parser.add_argument("run", type=str, help="run directory")

@@ -45,9 +45,9 @@ SECTIONS = {
 class TrainParser(Parser):
     """Parses a training run, whose configs may build on others."""
 
-    def parse_args(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
-        """Read every config after those that it builds on."""
-        return super().parse_args(with_bases(args or []), *more, **options)
+    def read(self, words: list[str]) -> Namespace:
+        """Parse a command line, every config after those that it builds on."""
+        return self.parse_args(with_bases(words))
 
     def nested(self) -> dict[str, str]:
         """Options of scalers, hosts and backbones, which have a prefix here."""
