@@ -188,7 +188,7 @@ def _not_prepared(root: Path, name: str) -> ValueError:
     from varscale.data.readers import READERS  # here, because readers use this module
 
     known = list_prepared(root)
-    near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.8)
+    near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.7)
     form = name.rstrip("0123456789")
     source = name if Path(name).exists() else "SOURCE"
     sized = form != name and form in READERS  # such as miniimagenet32
