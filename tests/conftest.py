@@ -43,6 +43,12 @@ def generator():
     return torch.Generator().manual_seed(0)
 
 
+def host_logits(host, support, labels, query, alpha, *, n_way):
+    """Class scores of a host in one call."""
+    references = host.references(support, labels, n_way=n_way)
+    return host.logits(query, references, labels, alpha, n_way=n_way)
+
+
 def random_episode(
     *, tasks=1, way=3, shots=(2, 1, 3), queries=4, dim=5, seed=0, dtype=torch.float64, item=None
 ):
@@ -99,3 +105,13 @@ def points(home, tmp_path_factory):
     np.savez(path, embeddings=items.astype(np.float32), labels=labels)
     prepare("points", path)
     return "points"
+
+
+def classes(n_classes=24, per_class=20, dim=16, seed=0, noise=1.0, common=3.0):
+    """Gaussian classes with a part in common and unequal spreads of the dimensions."""
+    draw = np.random.default_rng(seed)
+    spread = np.linspace(0.3, 1.7, dim)
+    y = np.repeat(np.arange(n_classes), per_class)
+    means = draw.normal(size=(n_classes, dim))
+    x = means[y] + noise * spread * draw.normal(size=(len(y), dim)) + common
+    return x, y

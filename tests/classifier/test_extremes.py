@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from test_estimator import classes
+from conftest import classes
 
 from varscale import FewShotClassifier
 
@@ -12,7 +12,7 @@ OPTIONS = [
     {},
     {"scaler": "d-svs", "steps": 5},
     {"center": False, "shrinkage": None},
-    {"scale": 9.0},
+    {"prior": 9.0},
 ]
 
 
@@ -85,20 +85,20 @@ def odd(seed):
         "scaler": draw.choice(["svs", "d-svs"]).item(),
         "center": bool(draw.integers(2)),
         "shrinkage": [None, "auto", 0.0, 0.5, 1.0][draw.integers(5)],
-        "n_tasks": [None, "cv", 3.0][draw.integers(3)],
-        "init_scale": draw.choice([0.01, 20.0, 1000.0]).item(),
-        "scale": [None, None, None, 1e-3, 1e6][draw.integers(5)],
+        "effective_tasks": [None, "cv", 3.0][draw.integers(3)],
+        "init": draw.choice([0.01, 20.0, 1000.0]).item(),
+        "prior": [None, None, None, 1e-3, 1e6][draw.integers(5)],
         "steps": 2,
     }
     return x, y, options
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.filterwarnings("ignore:No two classes have two examples")
+@pytest.mark.filterwarnings("ignore:Fewer than two classes have two examples")
 def test_no_data_make_numpy_warn(seed):
     x, y, options = odd(seed)
     if len(set(y)) < 2:
-        options["scale"] = 10.0
+        options["prior"] = 10.0
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         clf = FewShotClassifier(**options).fit(x, y)

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import TINY, classes
 from PIL import Image
 
 from varscale import FewShotClassifier

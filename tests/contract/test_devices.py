@@ -11,18 +11,19 @@ from contract.test_members import PAIRS, build, episode_for
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from varscale.classifier.learner import PriorLearner, Recipe, Scale
+from varscale.classifier.learner import PriorLearner, Recipe
 from varscale.classifier.prior import Prior
 from varscale.classifier.similarities import draw_similarities
 from varscale.data import Dataset, EpisodeSampler
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split
-from varscale.functional.shots import temper
 from varscale.hosts import HOSTS
 from varscale.learn.optimizers import optimizers
 from varscale.learn.step import clip_gradients
+from varscale.model.head import Scale, log_probabilities
 from varscale.model.rows import predict_rows
 from varscale.runs.loss import TaskLoss
+from varscale.scalers.posterior import gaussian
 
 META = torch.device("meta")
 
@@ -108,16 +109,20 @@ def test_an_auxiliary_loss_that_fades_stays_on_its_device():
 def test_the_classifier_stays_on_its_device():
     labels = np.repeat(np.arange(12), 8)
     x = torch.randn(96, 6).to(META)
-    start = Scale(20.0, 1.0, 0.5)
+    start = Scale(gaussian(torch.tensor([20.0]), torch.tensor([1.0])), 0.5)
     conformity = Conformity(torch.tensor([1]), torch.zeros(1, LEVELS), torch.tensor([12]))
     conformity = Conformity(**{name: t.to(META) for name, t in vars(conformity).items()})
     count, own = (torch.ones(12, device=META, dtype=dtype) for dtype in (torch.long, torch.bool))
     with OneDevice():
         metric = PriorLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
-        seen = draw_similarities(metric, x, labels, labels, 0, 0)
-        scale = Prior(metric, *start, conformity, 12, centred=True)
-        similarity = scale.metric(x, x[:12])
-        logits = temper(similarity, scale.at_shots(count.double(), own).unsqueeze(0))
+        drawn = draw_similarities(metric, x, labels, labels, 0, 0)
+        prior = Prior(metric, 20.0, 1.0, 0.5, conformity, 12, centred=True)
+        given = torch.arange(12, device=META).unsqueeze(0)
+        query, centres = metric.embed(x).unsqueeze(0), metric.embed(x[:12]).unsqueeze(0)
+        references = metric.host.references(centres, given, n_way=12)
+        log_p = log_probabilities(
+            metric.host, prior.scale(own), query, references, given, n_way=12, count=count
+        )
         floor = conformity.thresholds(count, 0.1)
-    tensors = [*scale.tensors().values(), logits, floor, *(tasks.own for tasks in seen)]
+    tensors = [*prior.tensors().values(), log_p, floor, *(tasks.own for tasks in drawn)]
     assert {t.device for t in tensors} == {META}

@@ -30,7 +30,7 @@ def build(host="pn", scaler="svs", backbone=None):
         backbone=backbone,
         backbone_options=backbone_options(backbone),
         scaler=scaler,
-        scaler_options={"scale": "generated", "hidden": 8} if scaler in ("avs", "d-avs") else None,
+        scaler_options={"sigma": "generated", "hidden": 8} if scaler in ("avs", "d-avs") else None,
     )
     for name, parameter in model.named_parameters():
         if name.endswith("post_multiplier"):  # it starts at 0, and then nothing before it learns

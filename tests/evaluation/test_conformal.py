@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from test_estimator import classes
+from conftest import classes
 
 from varscale import FewShotClassifier
 from varscale.evaluation.conformal import LEVELS, Conformity, class_quantiles

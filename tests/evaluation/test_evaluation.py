@@ -62,7 +62,7 @@ def test_all_at_once_equals_one_by_one(tiny_images, model, task):
 def test_draws_of_the_scale_do_not_depend_on_the_pieces(tiny_images, model, monkeypatch):
     split = Dataset.open(tiny_images)["test"]
     whole = evaluate(model, split, sampler_of(split), episodes=30, samples=3)
-    monkeypatch.setattr(varscale.evaluation, "CHUNK", 1000)
+    monkeypatch.setattr(varscale.evaluation.evaluation, "CHUNK", 1000)
     pieces = evaluate(model, split, sampler_of(split), episodes=30, samples=3)
     torch.testing.assert_close(whole.nll, pieces.nll, atol=1e-10, rtol=1e-10)
 
@@ -172,7 +172,7 @@ def test_a_host_that_looks_at_the_task_goes_the_general_way(tiny_images, monkeyp
 
 
 def test_many_classes_have_no_confusion_matrix(tiny_images, monkeypatch):
-    monkeypatch.setattr(varscale.evaluation, "MOST_CLASSES", 3)
+    monkeypatch.setattr(varscale.evaluation.evaluation, "MOST_CLASSES", 3)
     split = Dataset.open(tiny_images)["test"]
     model = varscale.create(backbone="tiny", metric="cosine")
     scores = evaluate(model, split, sampler_of(split), episodes=10)

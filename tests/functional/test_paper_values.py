@@ -10,6 +10,7 @@ from varscale import functional as vf
 from varscale.backbones import Conv4, ResNet12
 from varscale.hosts import Tadam
 from varscale.learn.cotraining import CotrainingPlan
+from varscale.learn.optimizers import scaler_optimizer
 from varscale.runs.config_files import read_config, shipped_configs
 from varscale.scalers import DAVS, DSVS, SVS
 
@@ -82,7 +83,7 @@ def test_figure_1_geometry():
 
 def prior_only(scaler, steps, n_query=75):
     """Follow the prior: the likelihood of a task without queries is zero."""
-    optimizer = scaler.optimizer(n_query)
+    optimizer = scaler_optimizer(scaler, n_query)
     for _ in range(steps):
         optimizer.zero_grad()
         (scaler.penalty(scaler(torch.zeros(1))) / n_query).backward()

@@ -11,8 +11,8 @@ def test_a_class_of_many_items_does_not_pull_the_origin(generator):
     labels = torch.arange(3).repeat_interleave(counts)
     x = torch.randn(105, 4, generator=generator, dtype=torch.float64)
     means = torch.stack([x[labels == k].mean(0) for k in range(3)])
-    torch.testing.assert_close(Whitening.learned(x, labels).mean, means.mean(0))
-    assert not Whitening.learned(x, labels, center=False).mean.any()
+    torch.testing.assert_close(Whitening.learn(x, labels).mean, means.mean(0))
+    assert not Whitening.learn(x, labels, center=False).mean.any()
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 20])

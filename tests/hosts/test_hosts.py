@@ -1,6 +1,6 @@
 import pytest
 import torch
-from conftest import random_episode
+from conftest import host_logits, random_episode
 from torch import nn
 
 import varscale
@@ -11,7 +11,7 @@ from varscale.hosts import MatchingNetwork, PrototypicalNetwork
 
 def logits(host, episode, alpha=10.0):
     support, query = host.embed(episode)
-    return host.logits(support, episode.support_labels, query, alpha, n_way=episode.n_way)
+    return host_logits(host, support, episode.support_labels, query, alpha, n_way=episode.n_way)
 
 
 def test_normalisation_orders_differ_as_documented():

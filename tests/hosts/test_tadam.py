@@ -1,13 +1,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import random_episode
+from conftest import host_logits, random_episode
 from torch import nn
 
 import varscale
 from varscale.backbones import Conv4, ResNet12
 from varscale.functional.bound import log_softmax
 from varscale.hosts import Tadam
+from varscale.learn.optimizers import optimizers
 
 ITEM = (1, 8, 8)
 
@@ -120,7 +121,7 @@ def test_with_a_scaler_it_is_a_scaled_prototypical_network_on_conditioned_embedd
     centres = varscale.functional.prototypes(support, episode.support_labels, 3)
     difference = F.normalize(query, dim=-1)[:, :, None] - F.normalize(centres, dim=-1)[:, None]
     torch.testing.assert_close(
-        log_softmax(host.logits(support, episode.support_labels, query, alpha, n_way=3)),
+        log_softmax(host_logits(host, support, episode.support_labels, query, alpha, n_way=3)),
         log_softmax(-0.5 * (alpha * difference.square()).sum(-1)),
         rtol=0,
         atol=1e-10,
@@ -185,7 +186,7 @@ def test_penalty():
 
 
 def test_only_matrices_decay():
-    (weights,) = adapted().optimizers(queries_per_task=5, algorithm="sgd", weight_decay=5e-4)
+    (weights,) = optimizers(adapted(), queries_per_task=5, algorithm="sgd", weight_decay=5e-4)
     decaying, rest = weights.param_groups
     assert (decaying["weight_decay"], rest["weight_decay"]) == (5e-4, 0)
     assert {p.ndim for p in decaying["params"]} == {2, 4}

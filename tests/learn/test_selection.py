@@ -63,7 +63,7 @@ def embedded(seed: int, n_classes: int, useful: int):
     return centres.repeat_interleave(12, 0) + 0.5 * noise, labels
 
 
-def model(n_tasks: float) -> varscale.ScaledModel:
+def model(effective_tasks: float) -> varscale.ScaledModel:
     return varscale.create(
         backbone="identity",
         backbone_options={"dim": 16},
@@ -72,10 +72,10 @@ def model(n_tasks: float) -> varscale.ScaledModel:
         scaler_options={
             "family": "hierarchical",
             "kl_weight": "elbo",
-            "n_tasks": n_tasks,
+            "effective_tasks": effective_tasks,
             "init": 10.0,
-            "shot_offset": 0.5,
         },
+        shot_offset=0.5,
     )
 
 

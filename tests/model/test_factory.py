@@ -5,6 +5,7 @@ from torch import nn
 import varscale
 from varscale import functional as vf
 from varscale.hosts import HOSTS, Host
+from varscale.learn.optimizers import optimizers
 from varscale.model.presets import PAPER_TASKS, PRESETS
 from varscale.scalers import DAVS, SVS
 
@@ -38,10 +39,10 @@ def test_default_preset_is_the_table_of_recommended_defaults():
         assert (model.host.kappa, model.host.normalize) == (0.5, "prototype")
         assert model.objective.aux_epochs is None
         assert model.scaler.loc.unique().item() == 100.0
-        assert model.scaler.scale.unique().item() == pytest.approx(0.2)
+        assert model.scaler.sigma.unique().item() == pytest.approx(0.2)
     amortised = make("d-avs")
     assert (amortised.objective.aux_epochs, amortised.objective.aux_scale) == (150.0, 100.0)
-    assert amortised.scaler.scale == 1.0
+    assert amortised.scaler.sigma == 1.0
     assert amortised.transductive
 
 
@@ -51,7 +52,7 @@ def test_paper_preset():
         assert (model.host.kappa, model.scaler.kl_weight) == (1.0, 1 / PAPER_TASKS)
     model = make("d-avs", "paper")
     assert (model.objective.aux_scale, model.scaler.kl_weight) == (1.0, 1.0)
-    assert model.scaler.scale == "generated"
+    assert model.scaler.sigma == "generated"
 
 
 def test_released_preset():
@@ -59,7 +60,7 @@ def test_released_preset():
         model = make(name, "released")
         assert (model.host.kappa, model.host.legacy_alpha_grad) == (0.5, True)
     model = make("d-avs", "released")
-    assert (model.scaler.kl_weight, model.scaler.scale) == (0.0, 1.0)
+    assert (model.scaler.kl_weight, model.scaler.sigma) == (0.0, 1.0)
     assert model.objective.aux_scale == 100.0
     assert not model.host.legacy_alpha_grad
     unscaled = varscale.create("pn", metric="cosine", preset="released")  # K27
@@ -88,7 +89,7 @@ def test_options_override_the_preset():
         "d-svs",
         "paper",
         host_options={"kappa": 0.5},
-        scaler_options={"kl_weight": 0.5, "n_tasks": None},
+        scaler_options={"kl_weight": 0.5, "effective_tasks": None},
         objective_options={"likelihood": "mean"},
     )
     assert model.host.kappa == 0.5
@@ -104,8 +105,11 @@ def test_presets_know_scalers_given_as_objects():
 def test_a_host_of_ones_own_without_scaling():
     @HOSTS.register("own")
     class Own(Host):
-        def logits(self, support, labels, query, alpha, *, n_way):
-            return self.compare(query, vf.prototypes(support, labels, n_way), alpha)
+        def references(self, support, labels, *, n_way):
+            return vf.prototypes(support, labels, n_way)
+
+        def logits(self, query, references, labels, alpha, *, n_way):
+            return self.compare(query, references, alpha)
 
     try:
         assert varscale.create("own", backbone="tiny").host.kappa == 1.0
@@ -135,8 +139,8 @@ def test_own_modules_instead_of_names():
         ({"preset": "papr"}, "Unknown preset 'papr'.*Did you mean 'paper'"),
         ({"metric": "cos"}, "Unknown metric 'cos'"),
         (
-            {"scaler": "svs", "scaler_options": {"prior_mean": 1.0}},
-            "option of scaler 'svs': 'prior_mean'",
+            {"scaler": "svs", "scaler_options": {"init_loc": 1.0}},
+            "option of scaler 'svs': 'init_loc'",
         ),
         ({"backbone_options": {"size": 84}}, "option of backbone 'conv4'"),
         ({"objective_options": {"gamma": 150}}, "option of the objective"),
@@ -161,12 +165,12 @@ def test_unknown_names_and_options_are_refused(arguments, message):
 
 def test_optimizers_of_each_kind():
     conv = {"backbone": "tiny"}
-    svs = varscale.create(**conv, scaler="svs").optimizers(queries_per_task=75)
+    svs = optimizers(varscale.create(**conv, scaler="svs"), queries_per_task=75)
     assert [type(o).__name__ for o in svs] == ["Adam", "SGD"]
-    together = varscale.create(**conv, scaler="together").optimizers(
-        queries_per_task=75, algorithm="sgd"
+    together = optimizers(
+        varscale.create(**conv, scaler="together"), queries_per_task=75, algorithm="sgd"
     )
     assert [type(o).__name__ for o in together] == ["SGD"]
     assert together[0].param_groups[0]["momentum"] == 0.9
     with pytest.raises(ValueError, match="'adam' or 'sgd', got 'lion'"):
-        varscale.create(**conv).optimizers(queries_per_task=75, algorithm="lion")
+        optimizers(varscale.create(**conv), queries_per_task=75, algorithm="lion")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import random_episode
+from conftest import host_logits, random_episode
 
 import varscale
 from varscale import functional as vf
@@ -52,11 +52,11 @@ def test_total_is_the_weighted_sum_of_its_terms():
 
 
 def test_terms_are_what_they_are_called():
-    model = make("svs", init=7.0, scale=0.5, objective={"aux_epochs": 150.0, "aux_scale": 3.0})
+    model = make("svs", init=7.0, sigma=0.5, objective={"aux_epochs": 150.0, "aux_scale": 3.0})
     episode = random_episode(tasks=2, queries=6)
     loss = model.loss(episode, index=0)
     support, query = model.host.embed(episode)
-    at_three = model.host.logits(support, episode.support_labels, query, 3.0, n_way=3)
+    at_three = host_logits(model.host, support, episode.support_labels, query, 3.0, n_way=3)
     torch.testing.assert_close(loss.aux, vf.query_nll(at_three, episode.query_labels))
     torch.testing.assert_close(loss.nll, vf.query_nll(loss.logits, episode.query_labels))
     expected = vf.gaussian_kl(torch.tensor(7.0).double(), torch.tensor(0.5).double(), 1.0, 1.0)
@@ -141,21 +141,21 @@ def test_one_draw_per_task_a_pure_function_of_seed_and_index():
 
 
 def test_evaluation_uses_the_mean_or_averages_draws():
-    model = make("d-svs", init=10.0, scale=3.0)
+    model = make("d-svs", init=10.0, sigma=3.0)
     episode = random_episode(tasks=2)
     support, query = model.host.embed(episode)
-    at_mean = model.host.logits(support, episode.support_labels, query, 10.0, n_way=3)
+    at_mean = host_logits(model.host, support, episode.support_labels, query, 10.0, n_way=3)
     torch.testing.assert_close(model(episode), at_mean.log_softmax(-1))
     one, many = model(episode, samples=1), model(episode, samples=20_000)
     assert not torch.allclose(one, model(episode), atol=1e-3)
     draws = 10 + 3 * torch.randn(20_000, 1, 5, generator=torch.Generator().manual_seed(5)).double()
-    reference = model.host.logits(support, episode.support_labels, query, draws, n_way=3)
+    reference = host_logits(model.host, support, episode.support_labels, query, draws, n_way=3)
     torch.testing.assert_close(many.exp(), reference.softmax(-1).mean(0), rtol=0, atol=0.01)
     torch.testing.assert_close(many.exp().sum(-1), torch.ones(2, 4).double())
 
 
 def test_predictive_draws_do_not_depend_on_the_batch():
-    model = make("d-svs", scale=3.0)
+    model = make("d-svs", sigma=3.0)
     batch = random_episode(tasks=3)
     last = varscale.Episode(
         batch.support[2:], batch.support_labels[2:], batch.query[2:], None, n_way=3
@@ -199,14 +199,14 @@ def test_a_constant_vector_is_a_scalar(metric):
     host = make("svs", metric=metric).host
     support, query = host.embed(episode)
     scalar, vector = (
-        host.logits(support, episode.support_labels, query, alpha, n_way=3)
+        host_logits(host, support, episode.support_labels, query, alpha, n_way=3)
         for alpha in (7.0, torch.full((5,), 7.0).double())
     )
     torch.testing.assert_close(scalar, vector, rtol=1e-12, atol=1e-12)
 
 
 def test_half_euclid_and_cosine_have_the_same_svs_trajectory():
-    options = {"lr": 0.01, "learn_sigma": True, "scale": 1.0}
+    options = {"lr": 0.01, "learn_sigma": True, "sigma": 1.0}
     cosine = train(make("svs", backbone="linear", **options))
     euclid = train(make("svs", backbone="linear", metric="euclidean", **options))
     whole = train(
@@ -219,7 +219,7 @@ def test_half_euclid_and_cosine_have_the_same_svs_trajectory():
 
 @pytest.mark.parametrize(("scaler", "size"), [("svs", 1), ("d-svs", 5)])
 def test_no_spread_and_no_kl_is_training_together_by_sgd(scaler, size):
-    free = make(scaler, scale=0.0, kl_weight=0.0, lr=0.5)
+    free = make(scaler, sigma=0.0, kl_weight=0.0, lr=0.5)
     together = make("together", size=size)
     path = train(free)
     sgd = {"algorithm": "sgd", "momentum": 0.0, "lr": 0.5 * 6}  # the mean over 6 queries
@@ -230,8 +230,8 @@ def test_no_spread_and_no_kl_is_training_together_by_sgd(scaler, size):
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_constant_generator_is_dsvs(metric):
     """With only its output bias learned, and the identity as link, D-AVS takes D-SVS's steps."""
-    shared = make("d-svs", metric=metric, init=4.0, scale=0.5, lr=0.1, kl_weight=0.3)
-    options = {"hidden": 3, "mean_link": "identity", "scale": 0.5, "kl_weight": 0.3}
+    shared = make("d-svs", metric=metric, init=4.0, sigma=0.5, lr=0.1, kl_weight=0.3)
+    options = {"hidden": 3, "mean_link": "identity", "sigma": 0.5, "kl_weight": 0.3}
     generated = make("d-avs", metric=metric, prior_mean=1.0, **options)
     head = generated.scaler.head
     with torch.no_grad():
@@ -261,7 +261,7 @@ def learn(scaler, tasks, steps, **options):
         backbone="identity",
         backbone_options={"dim": len(tasks.noise)},
         scaler=scaler,
-        scaler_options={"kl_weight": 0.0, "scale": 0.0, "init": 0.2, **options},
+        scaler_options={"kl_weight": 0.0, "sigma": 0.0, "init": 0.2, **options},
         host_options={"normalize": "none"},
     )
     (optimizer,) = optimizers(model, queries_per_task=tasks.n_way * tasks.n_query)

@@ -9,7 +9,7 @@ from paper.test_claims import arrays, row
 
 from varscale.cli.main import main
 from varscale.paper.results import Results
-from varscale.report.html import draw, page, table
+from varscale.report.html import page, render, table
 
 TRAIN = {
     "dataset": "tiny-images", "backbone": "tiny", "metric": "cosine", "n_way": 3, "n_query": 4,
@@ -156,7 +156,7 @@ def test_text_is_escaped():
 
 
 def test_nothing_to_draw():
-    assert draw(lambda figure: False) == ""
+    assert render(lambda figure: False) == ""
 
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):

@@ -74,7 +74,7 @@ def test_a_resolved_config_can_be_resolved_again(dataset):
 def test_the_exact_bound_counts_the_tasks_of_the_run(dataset):
     options = {"preset": "paper", "scaler": "svs", "steps": 50, "tasks_per_step": 4}
     assert resolve(small(**options), dataset).model().scaler.kl_weight == 1 / 200
-    given = resolve(small(**options, scaler_options={"n_tasks": 10}), dataset)
+    given = resolve(small(**options, scaler_options={"effective_tasks": 10}), dataset)
     assert given.model().scaler.kl_weight == 1 / 10
 
 

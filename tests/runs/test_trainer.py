@@ -384,7 +384,7 @@ def test_selecting_by_training_accuracy(tiny_images, tmp_path):
 def test_a_sampled_scale_in_validation_gives_another_loss(tiny_images, tmp_path):
     losses = []
     for val_alpha in ("mean", "sample"):
-        options = {"scale": 5.0, "init": 10.0}
+        options = {"sigma": 5.0, "init": 10.0}
         config = config_of("d-svs", scaler_options=options, val_alpha=val_alpha, steps=5)
         run = new_run(tmp_path / val_alpha, config)
         finish(run)

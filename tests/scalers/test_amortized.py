@@ -23,7 +23,7 @@ def make(**options):
 @pytest.mark.parametrize("scale", [0.3, "generated"])
 def test_gradient_at_the_generator_equals_the_closed_form(scale):
     """dJ/dmu = g + w (mu - mu0)/sigma0^2 and dJ/dsigma likewise, before the chain rule."""
-    model = make(scale=scale, kl_weight=0.5, prior_mean=2.0, prior_sigma=3.0)
+    model = make(sigma=scale, kl_weight=0.5, prior_mean=2.0, prior_sigma=3.0)
     episode = random_episode(queries=6)
     captured = {}
 
@@ -68,7 +68,7 @@ def test_mean_links_are_guarded(link):
 
 
 def test_generated_sigma_has_a_floor_and_a_ceiling():
-    scaler = DAVS(dim=4, hidden=3, scale="generated")
+    scaler = DAVS(dim=4, hidden=3, sigma="generated")
     torch.nn.init.constant_(scaler.head.bias, -1e4)
     assert scaler(torch.zeros(4)).stddev.min().item() == pytest.approx(0.01)
     torch.nn.init.constant_(scaler.head.bias, 1e4)
@@ -77,7 +77,7 @@ def test_generated_sigma_has_a_floor_and_a_ceiling():
 
 @pytest.mark.parametrize("bias", [-50.0, 50.0])
 def test_what_is_beyond_a_guard_can_come_back(bias):
-    scaler = DAVS(dim=4, hidden=3, scale="generated")
+    scaler = DAVS(dim=4, hidden=3, sigma="generated")
     torch.nn.init.constant_(scaler.head.bias, bias)
     scaler.kl(scaler(torch.zeros(4))).backward()
     gradient = scaler.head.bias.grad
@@ -108,9 +108,9 @@ def test_a_kl_for_every_task_is_the_exact_bound():
     [
         ({"mean_link": "expp"}, "Unknown mean_link 'expp'.*Did you mean 'exp'"),
         ({"task_prototype": "supports"}, "Did you mean 'support'"),
-        ({"scale": "learned"}, "a number or \"generated\", got 'learned'"),
-        ({"scale": -1.0}, "standard deviation"),
-        ({"scale": 0.0}, "the KL of a point is infinite"),
+        ({"sigma": "learned"}, "a number or \"generated\", got 'learned'"),
+        ({"sigma": -1.0}, "standard deviation"),
+        ({"sigma": 0.0}, "the KL of a point is infinite"),
     ],
 )
 def test_impossible_settings_are_refused(options, message):

@@ -9,7 +9,7 @@ from conftest import random_episode
 
 import varscale
 from varscale.data import GaussianTasks
-from varscale.learn.optimizers import follow, optimizers
+from varscale.learn.optimizers import follow, optimizers, steps_itself
 from varscale.scalers import DSVS, SVS, LowRankDAVS
 from varscale.scalers.stochastic import MIN_SIGMA, Decay
 
@@ -29,7 +29,7 @@ def log_normal_kl(loc, scale, prior_mean, prior_sigma):
 
 
 def test_kl_is_that_of_alpha_and_alpha_is_positive():
-    scaler = SVS(family="log-normal", init=7.0, scale=0.3, prior_mean=4.0, prior_sigma=0.8).double()
+    scaler = SVS(family="log-normal", init=7.0, sigma=0.3, prior_mean=4.0, prior_sigma=0.8).double()
     q = scaler(torch.zeros(1))
     expected = log_normal_kl(math.log(7.0), 0.3, math.log(4.0), 0.8)
     assert scaler.kl(q).item() == pytest.approx(expected, abs=1e-6)
@@ -40,19 +40,19 @@ def test_kl_is_that_of_alpha_and_alpha_is_positive():
 
 
 def test_log_normals_are_left_to_the_main_optimiser():
-    assert not SVS(family="log-normal").steps_itself
+    assert not steps_itself(SVS(family="log-normal"))
     assert SVS(family="log-normal").learn_sigma
     assert not SVS(family="log-normal", learn_sigma=False).learn_sigma
-    assert not DSVS(4, family="hierarchical").steps_itself
-    assert DSVS(4).steps_itself
-    assert DSVS(4, family="hierarchical", lr=0.1).steps_itself
+    assert not steps_itself(DSVS(4, family="hierarchical"))
+    assert steps_itself(DSVS(4))
+    assert steps_itself(DSVS(4, family="hierarchical", lr=0.1))
 
 
 def hierarchical(loc, scale):
     scaler = DSVS(len(loc), family="hierarchical", kl_weight=1.0).double()
     with torch.no_grad():
         scaler.loc.copy_(torch.tensor(loc))
-        scaler.scale.copy_(torch.tensor(scale))
+        scaler.sigma.copy_(torch.tensor(scale))
     return scaler
 
 
@@ -62,7 +62,7 @@ def test_hierarchical_kl_is_the_least_over_all_normal_priors():
     grid = [
         sum(
             math.log(s / sigma) + (sigma**2 + (mu - m) ** 2) / (2 * s * s) - 0.5
-            for mu, sigma in zip(scaler.loc.tolist(), scaler.scale.tolist(), strict=True)
+            for mu, sigma in zip(scaler.loc.tolist(), scaler.sigma.tolist(), strict=True)
         )
         for m in np.linspace(-1, 1.5, 251)
         for s in np.linspace(0.3, 2.0, 341)
@@ -78,7 +78,7 @@ def test_hierarchical_kl_gradients():
         q = torch.distributions.LogNormal(loc, scale)
         return scaler.kl(q)
 
-    inputs = [t.detach().clone().requires_grad_() for t in (scaler.loc, scaler.scale)]
+    inputs = [t.detach().clone().requires_grad_() for t in (scaler.loc, scaler.sigma)]
     assert torch.autograd.gradcheck(kl, inputs)
 
 
@@ -110,8 +110,8 @@ def train(scaler_options, noise, steps=300):
 def test_it_shrinks_to_one_scale_unless_the_data_tell_dimensions_apart():
     alike, apart = torch.full((12,), 1.5), torch.tensor([0.7] * 6 + [3.0] * 6)
     free = train({"kl_weight": 0.0}, alike)
-    shrunk = train({"kl_weight": "elbo", "n_tasks": 20}, alike)
-    told = train({"kl_weight": "elbo", "n_tasks": 20}, apart)
+    shrunk = train({"kl_weight": "elbo", "effective_tasks": 20}, alike)
+    told = train({"kl_weight": "elbo", "effective_tasks": 20}, apart)
     assert shrunk.std() < 0.5 * free.std()  # twenty tasks, seen again and again, are overfitted
     assert told[:6].mean() - told[6:].mean() > 1.0
 
@@ -125,23 +125,23 @@ def test_a_decaying_scale_is_alpha_not_its_logarithm():
 
 
 @pytest.mark.parametrize("joined", ["optimizers", "follow"])
-@pytest.mark.parametrize("prior", ["log-normal", "hierarchical"])
-def test_a_spread_that_the_main_optimiser_learns_stays_positive(prior, joined):
-    scaler = DSVS(5, prior=prior, scale=0.02)
+@pytest.mark.parametrize("family", ["log-normal", "hierarchical"])
+def test_a_spread_that_the_main_optimiser_learns_stays_positive(family, joined):
+    scaler = DSVS(5, family=family, sigma=0.02)
     model = varscale.create(backbone="identity", backbone_options={"dim": 5}, scaler=scaler)
     if joined == "optimizers":
         (optimizer,) = optimizers(model, queries_per_task=1, lr=1.0)
     else:
         optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         follow(scaler, optimizer, queries_per_task=1)
-    scaler.scale.sum().backward()
+    scaler.sigma.sum().backward()
     optimizer.step()  # Adam's first step is the rate: from 0.02 to -0.98
-    assert scaler.scale.tolist() == pytest.approx([MIN_SIGMA] * 5)
+    assert scaler.sigma.tolist() == pytest.approx([MIN_SIGMA] * 5)
 
 
 def test_the_bound_of_low_rank_weighs_a_task_by_one():
     assert LowRankDAVS(5, kl_weight="elbo").kl_weight == 1.0  # each has a scale of its own
-    assert DSVS(5, kl_weight="elbo", n_tasks=20).kl_weight == 0.05
+    assert DSVS(5, kl_weight="elbo", effective_tasks=20).kl_weight == 0.05
 
 
 def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
@@ -169,9 +169,12 @@ def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
         (lambda: SVS(family="lognormal"), "Did you mean 'log-normal'"),
         (lambda: SVS(family="log-normal", init=-1.0), "init > 0 with a log-normal prior"),
         (lambda: DSVS(3, family="hierarchical", prior_mean=0.0), "prior_mean > 0"),
-        (lambda: LowRankDAVS(3, family="normal"), "Expected the hierarchical prior"),
+        (lambda: LowRankDAVS(3, family="normal"), "Expected the hierarchical family"),
         (lambda: LowRankDAVS(3, rank=0), "rank >= 1"),
-        (lambda: LowRankDAVS(3, kl_weight="elbo", n_tasks=9), "needs no number of training tasks"),
+        (
+            lambda: LowRankDAVS(3, kl_weight="elbo", effective_tasks=9),
+            "needs no number of training tasks",
+        ),
     ],
 )
 @pytest.mark.usefixtures("as_user")

@@ -1,10 +1,8 @@
 import pytest
 import torch
-from torch import nn
 from torch.distributions import Normal
 
-from varscale.learn.optimizers import follow
-from varscale.scalers import DAVS, SVS, Fixed, Together
+from varscale.scalers import Fixed, Together
 from varscale.scalers.posterior import gaussian
 
 
@@ -28,85 +26,6 @@ def test_wrong_values_are_refused():
         Fixed(alpha=float("nan"))
     with pytest.raises(ValueError, match="finite init"):
         Together(init=float("inf"))
-
-
-def test_follow_steps_the_scaler_when_the_optimiser_steps():
-    weight = nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.Adam([weight], lr=0.1)
-    scaler = SVS(lr=0.01, kl_weight=0.0)
-    follow(scaler, optimizer, queries_per_task=10)
-    (weight + scaler(torch.zeros(1)).mean).sum().backward()
-    optimizer.step()
-    assert scaler.loc.item() == pytest.approx(100 - 0.01 * 10 * 1.0)
-    assert weight.item() == pytest.approx(-0.1)
-    optimizer.zero_grad()
-    assert scaler.loc.grad is None
-
-
-def follower(lr=0.1):
-    weight = nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=lr)
-    scaler = SVS(lr=0.01, kl_weight=0.0, init=10.0)
-    follow(scaler, optimizer, queries_per_task=1)
-    return weight, optimizer, scaler
-
-
-def test_follow_keeps_to_gradient_scaling_and_skipped_steps():
-    _, optimizer, scaler = follower()
-    amp = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for loss in (scaler(torch.zeros(1)).mean.sum(), scaler(torch.zeros(1)).mean.sum() * torch.inf):
-        optimizer.zero_grad()
-        amp.scale(loss).backward()
-        amp.step(optimizer)
-        amp.update()
-    assert scaler.loc.item() == pytest.approx(10 - 0.01)  # unscaled, and the infinite step skipped
-
-
-def test_follow_keeps_to_zero_grad_and_ignores_schedulers():
-    _, optimizer, scaler = follower()
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.0)
-    for _ in range(3):
-        optimizer.zero_grad()
-        scaler(torch.zeros(1)).mean.sum().backward()
-    optimizer.step()
-    scheduler.step()
-    assert scaler.loc.item() == pytest.approx(10 - 0.01)
-
-
-def test_follow_twice_is_refused():
-    _, optimizer, scaler = follower()
-    with pytest.raises(ValueError, match="more than one parameter group"):
-        follow(scaler, optimizer, queries_per_task=1)
-
-
-def test_an_own_scaler_without_a_rate_joins_the_main_optimiser():
-    scaler = SVS()
-    scaler.lr = None
-    optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1)
-    follow(scaler, optimizer, queries_per_task=75)
-    scaler(torch.zeros(1)).mean.sum().backward()
-    optimizer.step()
-    assert scaler.loc.item() == pytest.approx(99.9)
-
-
-def test_the_number_of_queries_is_checked():
-    with pytest.raises(ValueError, match="queries_per_task >= 1, got 0"):
-        SVS().optimizer(queries_per_task=0)
-
-
-def test_follow_joins_the_optimiser_where_that_is_the_rule():
-    optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=0.1, weight_decay=0.1)
-    Fixed().follow(optimizer, queries_per_task=10)
-    assert len(optimizer.param_groups) == 1
-    Together().follow(optimizer, queries_per_task=10)
-    DAVS(dim=4, lr=0.5).follow(optimizer, queries_per_task=10)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.5]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0, 0.0]
-
-
-def test_a_scaler_of_the_main_optimiser_has_none_of_its_own():
-    with pytest.raises(ValueError, match="no optimiser of its own"):
-        Together().optimizer(queries_per_task=10)
 
 
 def test_a_gaussian_is_torchs_normal():

@@ -100,7 +100,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2 and self.prior is None:
             raise ValueError(
-                "Expected at least 2 classes to learn from, got one. Add some, or pass a prior."
+                "Expected at least 2 classes to learn from, got one class. Add more, or pass prior."
             )
         self.prior_ = self._learn(torch.from_numpy(items), numbers.astype(np.int64))
         self.counts_ = np.bincount(numbers)

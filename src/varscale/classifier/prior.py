@@ -96,10 +96,11 @@ class Prior:
             own: Whether each class is one of the base classes, among which the origin lies; none is
                 when not given. The factor is common to all: it must not change the order.
         """
-        weight, origin = self.metric.weight.double(), 1.0
+        weight = self.metric.weight.double()
+        origin: Tensor | float = 1.0
         if self.centred:
             ours, others = (origin_factor(self.n_classes, own=mine) for mine in (True, False))
-            share = 0.0 if own is None else float(own.double().mean())
+            share = 0.0 if own is None else own.double().mean()
             origin = share * ours + (1 - share) * others
         q = gaussian(self.mean * weight, self.std * weight)
         return Scale(q, self.shot_offset, origin)

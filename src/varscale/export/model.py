@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class FewShotGraph(nn.Module):
         """Probabilities of the queries' classes, at the posterior mean of the scale."""
         model, host = self.model, self.model.host
         support, query = (host.backbone(items).unsqueeze(0) for items in (support, query))
-        n_way = int(labels.max().item()) + 1
+        n_way: Any = labels.max().item() + 1
         torch._check(n_way >= 2)  # so that tracing knows it is not an empty axis
         given = labels.unsqueeze(0)
         scale, references = (

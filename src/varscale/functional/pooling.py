@@ -23,7 +23,10 @@ def class_means(
     *task, _, dim = support.shape
     rows, n_rows = class_row(labels, n_way), math.prod(task) * n_way
     total = support.new_zeros(n_rows, dim).index_add_(0, rows, support.reshape(-1, dim))
-    return total.div_(count_rows(rows, n_rows).unsqueeze(-1)).view(*task, n_way, dim)
+    count = count_rows(rows, n_rows)
+    if torch.compiler.is_exporting():  # a graph masks such a class; NaN would reach the others
+        count = count.clamp_min(1)
+    return total.div_(count.unsqueeze(-1)).view(*task, n_way, dim)
 
 
 def class_logsumexp(

@@ -106,9 +106,10 @@ def fit_scale(
         values = found.x
         if found.nit < 2:
             break
-    loss(values)
-    with torch.no_grad():
-        return scale_now()
+    vector_to_parameters(torch.from_numpy(values), parameters)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    return scale_now()
 
 
 def similarities_nll(tasks: Sequence[Similarities], scale: Scale) -> Float[np.ndarray, " class"]:

@@ -36,7 +36,7 @@ class LowRankDAVS(DSVS):
 
     def __init__(self, dim: int, *, rank: int = 8, **d_svs: Any) -> None:
         if d_svs.setdefault("family", "hierarchical") != "hierarchical":
-            raise ValueError(f"Expected the hierarchical prior, got {d_svs['prior']!r}.")
+            raise ValueError(f"Expected the hierarchical family, got {d_svs['family']!r}.")
         if rank < 1:
             raise ValueError(f"Expected rank >= 1, got {rank}.")
         super().__init__(dim, **d_svs)
