@@ -14,14 +14,6 @@ from varscale import FewShotClassifier
 from varscale.cli.main import main
 
 
-def classes(n_classes=24, per_class=20, dim=16, seed=0):
-    """Gaussian classes with a part in common and unequal spreads of the dimensions."""
-    draw = np.random.default_rng(seed)
-    y = np.repeat(np.arange(n_classes), per_class)
-    means = draw.normal(size=(n_classes, dim))
-    return means[y] + np.linspace(0.3, 1.7, dim) * draw.normal(size=(len(y), dim)) + 3, y
-
-
 @pytest.fixture
 def files(tmp_path):
     """Base classes, a few examples of others, and queries, with labels and without."""
