@@ -181,7 +181,7 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
     [
         (["--n_shots", "5"], "Did you mean --n_shot?"),
         (["--lr", "high"], "lr: expected a number, got high"),
-        (["--metric", "cosin"], "metric: expected 'euclidean', 'cosine', 'dot', 'norm', got cosin"),
+        (["--metric", "cosin"], "metric: expected euclidean or cosine or dot or norm, got cosin"),
         (["--dataset", "nowhere"], "There is no prepared dataset 'nowhere'"),
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),
         (["--scaler", "svs", "--scaler_options.rate", "1"], "Did you mean"),

@@ -192,7 +192,7 @@ def test_a_full_disk_costs_nothing_that_was_saved(tiny_images, tmp_path, monkeyp
 
 def test_a_rate_that_is_too_high_names_term_and_step(tiny_images, tmp_path):
     run = new_run(tmp_path / "run", config_of(lr=1e30, checkpoint_every=1))
-    with pytest.raises(Interrupted, match=r"Step \d+: .*lr 1e\+30.*varscale resume") as stopped:
+    with pytest.raises(Interrupted, match=r"Step \d+: .*lower one: .*--lr 1e\+29 ") as stopped:
         finish(run)
     assert stopped.value.status == 1
     last = newest_checkpoint(run.path / "checkpoint")

@@ -38,7 +38,10 @@ def run(args: Namespace) -> None:
         raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     model, file = Path(args.model), Path(args.file)
     if not model.exists():
-        raise ValueError(f"Expected a run directory or a file that varscale fit wrote: no {model}.")
+        raise ValueError(
+            f"Expected a run directory, or a file that varscale fit wrote, got {model}, which does "
+            "not exist."
+        )
     if file.suffix != ".onnx":
         raise ValueError(f"Expected a file name ending in .onnx, got {file}.")
     if file.is_dir() or not file.parent.is_dir():

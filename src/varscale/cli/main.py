@@ -27,8 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     name = " ".join(words[: depth + 1])
     if name not in COMMANDS:
-        meant = nearest(name, COMMANDS)
-        hint = f"Did you mean varscale {meant}?" if meant else "varscale --help lists them."
+        meant = None if words[depth].startswith("-") else nearest(name, COMMANDS)
+        where = "varscale data --help" if depth else "varscale --help"
+        hint = f"Did you mean varscale {meant}?" if meant else f"{where} lists the commands."
         sys.stderr.write(f"varscale: unknown command {name!r}. {hint}\n")
         return 2
     try:

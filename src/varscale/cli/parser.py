@@ -1,20 +1,17 @@
-"""The parser that all commands share: no abbreviations, short errors, plain help, `--json`."""
+"""The parser that all commands share: errors of one sentence, no abbreviations, `--json`."""
 
 import re
 import shutil
 import sys
-import textwrap
-from argparse import SUPPRESS, Action, HelpFormatter
+from argparse import HelpFormatter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, Namespace
 
 from varscale.cli.commands import nearest
-
-LEFT = 30
-"""Width of the column of options in a page of help."""
+from varscale.cli.help import help_page, left
 
 
 class Parser(ArgumentParser):
@@ -36,30 +33,22 @@ class Parser(ArgumentParser):
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """The page that `--help` prints."""
-        width = min(shutil.get_terminal_size().columns, 100)
-        hidden = ("help", SUPPRESS)
-        actions = {a.dest: a for a in self._actions if not {a.dest, a.help} & {*hidden}}
-        given = {dest for dests in self.sections.values() for dest in dests}
-        arguments = [dest for dest, action in actions.items() if not action.option_strings]
-        others = [dest for dest in actions if dest not in {*given, *arguments, "json"}]
-        others += ["json"] if "json" not in given else []
-        parts = {"Arguments": arguments, **self.sections, "Options": others}
-        words = [self.prog, *(_left(actions[dest]) for dest in arguments), "[options]"]
-        lines = [" ".join(words), ""]
-        lines += textwrap.wrap(self.description or "", width, break_on_hyphens=False)
-        lines += ["", f"Example: {self.example}"]
-        for title, dests in parts.items():
-            if dests:
-                lines += ["", title]
-            for dest in dests:
-                lines += _entry(actions[dest], width)
-        return "\n".join(lines) + "\n"
+        return help_page(
+            self.prog,
+            self.description or "",
+            self.example,
+            self._actions,
+            sections=self.sections,
+            width=min(shutil.get_terminal_size().columns, 100),
+        )
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong and exit with status 2."""
         sentence = " ".join(message.split()).rstrip(".")
         missing = re.match(r"the following arguments are required: (.*)", sentence)
         option = re.search(r"unrecognized arguments: (--[\w.-]+)", sentence)
+        extra = re.match(r"unrecognized arguments: (.*)", sentence)
+        valueless = re.match(r"argument (--\w+)\S*: expected one argument", sentence)
         key = re.match(r"Option '(\S+)' is not accepted", sentence)  # in a config file
         if missing:
             sentence = self._missing(missing[1].split(", "))
@@ -67,28 +56,35 @@ class Parser(ArgumentParser):
             sentence = f"unknown option {option[1]}. {self._meant(option[1][2:], '--')}"
         elif key:
             sentence = f"unknown key {key[1]!r}. {self._meant(key[1], '')}"
+        elif extra:
+            sentence = f"unexpected {extra[1]}. Example: {self.example}"
+        elif valueless:
+            sentence = f"{valueless[1]} needs a value. {self.prog} --help describes it."
         else:
-            sentence = f"{_plain(sentence)}. Try {self.prog} --help."
+            sentence = f"{_plain(sentence)}. {self.prog} --help describes the options."
         sys.stderr.write(f"{self.prog}: {sentence}\n")
         raise SystemExit(2)
 
     def nested(self) -> dict[str, str]:
-        """Options of the command's parts: what they are called alone, and what they are called."""
+        """Options of the command's parts: the name alone, and the name with its prefix."""
         return {}
 
     def _missing(self, names: list[str]) -> str:
         """A sentence about arguments that were not given."""
-        order = {a.dest: _left(a) for a in self._actions if not a.option_strings}
+        order = {a.dest: left(a) for a in self._actions if not a.option_strings}
         lacking = [order[name] for name in names if name in order]
         if not lacking:
-            return f"the option --{names[0]} is required. Example: {self.example}"
-        if len(order) == 1:
-            return f"expected {lacking[0].replace(' ...', ', or several')}. Example: {self.example}"
-        verb = "is" if len(lacking) == 1 else "are"
-        return (
-            f"expected {len(order)} arguments, {' and '.join(order.values())}; "
-            f"{' and '.join(lacking)} {verb} missing. Example: {self.example}"
-        )
+            what = f"the option --{names[0]} is required"
+        elif len(order) == 1:
+            (name,) = lacking
+            what = f"{name} is missing".replace(" ... is missing", " is missing; give one or more")
+        else:
+            verb = "is" if len(lacking) == 1 else "are"
+            what = (
+                f"expected {len(order)} arguments, {' and '.join(order.values())}; "
+                f"{' and '.join(lacking)} {verb} missing"
+            )
+        return f"{what}. Example: {self.example}"
 
     def _meant(self, got: str, dashes: str) -> str:
         """A hint at the nearest option."""
@@ -100,54 +96,6 @@ class Parser(ArgumentParser):
         return f"Did you mean {dashes}{inner.get(found, found)}?"
 
 
-def _left(action: Action) -> str:
-    """An option or argument with a placeholder of its value."""
-    if not action.option_strings:
-        name = str(action.metavar or action.dest.upper())
-        return {"+": f"{name} ...", "*": f"[{name} ...]", "?": f"[{name}]"}.get(
-            str(action.nargs), name
-        )
-    option, hint = action.option_strings[0], _type(action)
-    if action.dest == "print_config" or action.nargs == 0:
-        return option
-    if get_origin(hint) is dict:
-        return f"{option}.KEY X"
-    chosen = get_origin(hint) is Literal or hint is bool  # jsonargparse has its own for these
-    return f"{option} {_placeholder(hint) if chosen else action.metavar or _placeholder(hint)}"
-
-
-def _type(action: Action) -> Any:
-    """The type of an option's value, `None` aside."""
-    hint = getattr(action, "_typehint", None)
-    inner = [t for t in get_args(hint) if t is not type(None)]
-    return inner[0] if type(None) in get_args(hint) and len(inner) == 1 else hint
-
-
-def _placeholder(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        choices = "|".join(map(str, get_args(hint)))
-        return choices if len(choices) <= 16 else "NAME"
-    if get_origin(hint) is list:
-        return "[A,B,...]"
-    return {int: "N", float: "X", bool: "true|false", str: "NAME"}.get(hint, "N")
-
-
-def _entry(action: Action, width: int) -> list[str]:
-    """An option beside what it does and its default."""
-    text = " ".join((action.help or "").split()).rstrip(".")
-    text = text[:1].upper() + text[1:]
-    if action.option_strings and action.nargs != 0 and action.default not in (None, SUPPRESS, {}):
-        shown = action.default
-        shown = str(shown).lower() if isinstance(shown, bool) else shown
-        text += f" (default {shown:g})" if isinstance(shown, float) else f" (default {shown})"
-    left = f"  {_left(action)}"
-    lines = textwrap.wrap(f"{text}.", max(width - LEFT, 30), break_on_hyphens=False)
-    if len(left) >= LEFT:
-        return [left, *(" " * LEFT + line for line in lines)]
-    first, *rest = lines
-    return [f"{left:{LEFT}}{first}", *(" " * LEFT + line for line in rest)]
-
-
 def _plain(sentence: str) -> str:
     """A complaint about a value, without the names of Python's types."""
     parts = re.fullmatch(r'Parser key "(\S+)": (.*?)\W*(?:Got|Given) value: (.*)', sentence)
@@ -155,8 +103,9 @@ def _plain(sentence: str) -> str:
     if not parts or not expected:
         return sentence
     names = [re.sub(r"Literal\[(.*)\]|<class '(\w+)'>", r"\1\2", e) for e in expected]
+    names = [name.replace("', '", "' or '").replace("'", "") for name in names]
     plain = {"int": "a whole number", "float": "a number", "dict": "KEY VALUE pairs"}
-    plain |= {"list": "a list such as [1,2]", "bool": "true or false", "str": "a name"}
+    plain |= {"list": "a list such as [A,B]", "bool": "true or false", "str": "a name"}
     wanted = " or ".join(plain.get(name, name) for name in names if name != "NoneType")
     return f"--{parts[1]}: expected {wanted}, got {parts[3]}"
 

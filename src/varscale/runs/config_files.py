@@ -27,8 +27,8 @@ def find_config(name: str) -> Path:
     if found is None:
         known = [p.relative_to(shipped).with_suffix("").as_posix() for p in shipped.rglob("*.yaml")]
         close = difflib.get_close_matches(name.removesuffix(".yaml"), known, n=1, cutoff=0.6)
-        hint = f"Did you mean {close[0]}? " if close else ""
-        raise ValueError(f"There is no config {name}. {hint}varscale ls configs lists those known.")
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"There is no config {name!r}. {hint}varscale ls configs lists them.")
     return found
 
 
