@@ -304,7 +304,7 @@ def test_a_folder_of_unlike_runs_is_refused(runs, capsys):
 def test_without_its_best_model_a_run_says_so(a_run, capsys):
     shutil.rmtree(a_run / "best")
     assert run("eval", a_run) == 2
-    assert "best is missing or damaged. Train anew" in capsys.readouterr().err
+    assert "best is missing or damaged. Train again" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default")

@@ -77,7 +77,7 @@ def _placeholder(hint: Any) -> str:
 
 def _entry(action: Action, width: int) -> list[str]:
     """An option beside what it does and its default."""
-    text = " ".join((action.help or "").split()).rstrip(".")
+    text = " ".join((action.help or "").split()).rstrip(".").replace("`", "")
     text = text[:1].upper() + text[1:]
     default = action.default
     if action.option_strings and action.nargs != 0 and default not in (None, SUPPRESS, {}):

@@ -75,6 +75,26 @@ def list_prepared(root: Path) -> list[str]:
     return sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))
 
 
+def _not_prepared(root: Path, name: str) -> ValueError:
+    """An error with the command that prepares the dataset."""
+    from varscale.data.readers import READERS  # here, because readers use this module
+
+    known = list_prepared(root)
+    near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.7)
+    form = name.rstrip("0123456789")
+    source = name if Path(name).exists() else "SOURCE"
+    sized = form != name and form in READERS  # such as miniimagenet32
+    options = f" --format {form} --size {name[len(form) :]}" if sized else ""
+    parts = [
+        f"There is no prepared dataset {name!r} in {root}.",
+        f"Prepared: {', '.join(known)}." if known else "",
+        f"Did you mean {near[0]!r}?" if near and not sized else "",
+        f"Prepare it: varscale data prepare {name} {source}{options}",
+        "(SOURCE is a folder, archive or file of yours)" if source == "SOURCE" else "",
+    ]
+    return ValueError(" ".join(filter(None, parts)))
+
+
 def read_manifest(root: Path, name: str) -> Manifest:
     """The manifest of a prepared dataset."""
     check_name(name)
@@ -181,26 +201,6 @@ def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
     sync(stage / MANIFEST)
     sync(stage)
     return manifest
-
-
-def _not_prepared(root: Path, name: str) -> ValueError:
-    """An error with the command that prepares the dataset."""
-    from varscale.data.readers import READERS  # here, because readers use this module
-
-    known = list_prepared(root)
-    near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.7)
-    form = name.rstrip("0123456789")
-    source = name if Path(name).exists() else "SOURCE"
-    sized = form != name and form in READERS  # such as miniimagenet32
-    options = f" --format {form} --size {name[len(form) :]}" if sized else ""
-    parts = [
-        f"There is no prepared dataset {name!r} in {root}.",
-        f"Prepared: {', '.join(known)}." if known else "",
-        f"Did you mean {near[0]!r}?" if near and not sized else "",
-        f"Prepare it: varscale data prepare {name} {source}{options}",
-        "(SOURCE is a folder, archive or file of yours)" if source == "SOURCE" else "",
-    ]
-    return ValueError(" ".join(filter(None, parts)))
 
 
 def _damaged(path: Path, why: str) -> ValueError:

@@ -218,7 +218,7 @@ _AT_LEAST: dict[str, float] = {
 def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     """The same run with every default filled in, checked against the dataset.
 
-    Whatever cannot work is refused here: names, options, tasks that the classes do not allow.
+    Raises ValueError if names, options or tasks do not fit each other or the dataset.
     """
     if config.preset not in PRESETS:
         raise unknown("preset", config.preset, PRESETS)

@@ -65,8 +65,8 @@ class Run:
             if path.exists():
                 lock.unlink(missing_ok=True)  # of one that was killed when all was done
                 raise ValueError(
-                    f"{path} exists. If it is a run, go on with it by varscale resume {path}; or "
-                    "choose another directory by --out."
+                    f"{path} exists. If it is a run, continue it: varscale resume {path}. Otherwise "
+                    "choose another directory: --out RUN."
                 )
 
         lock, stage = (path.parent / f".{path.name}.{end}" for end in ("lock", "new"))
@@ -89,7 +89,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open a run directory; one that was altered or is another version's is refused."""
+        """Open a run directory; raises ValueError if it was altered or has another version."""
         for name in (CONFIG, PROVENANCE):
             if not (path / name).is_file():
                 raise ValueError(f"Expected a run directory, got {path}: it has no {name}.")
@@ -98,13 +98,13 @@ class Run:
             version, expected = provenance["versions"]["varscale"], provenance["config"]
             int(provenance["machine"]["threads"])
             if not all(isinstance(v, str) for v in (version, expected, provenance["dataset"])):
-                raise TypeError("a value that is no text")
+                raise TypeError("a value that is not a string")
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{path / PROVENANCE} is damaged: {error!r}.") from error
         if version.split(".")[:2] != __version__.split(".")[:2]:  # patches keep the numbers
             raise ValueError(
                 f"{path} was made by varscale {version}, this is {__version__}: its numbers may "
-                f"differ. Use that version, or train anew from {path / CONFIG}."
+                f"differ. Use that version, or train again from {path / CONFIG}."
             )
         try:
             config = read_config(path / CONFIG)
@@ -113,7 +113,7 @@ class Run:
             raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
         if not intact:
             raise ValueError(
-                f"{path / CONFIG} was altered after the run began. Put it back, or train anew: "
+                f"{path / CONFIG} was altered after the run began. Put it back, or train again: "
                 f"varscale train --config {path / CONFIG} --out NEW."
             )
         return cls(path, config, provenance)
@@ -125,7 +125,7 @@ class Run:
             raise ValueError(
                 f"The dataset {dataset.name!r} is not the one that {self.path} was trained on: "
                 f"hash {dataset.hash[:12]}, then {self.provenance['dataset'][:12]}. Prepare it as "
-                "it was, or train anew."
+                "it was, or train again."
             )
         return dataset
 
@@ -149,7 +149,7 @@ class Run:
         best = newest_checkpoint(self.path / "best")
         if best is None and self.result is not None:
             raise ValueError(
-                f"{self.path / 'best'} is missing or damaged. Train anew: varscale train --config "
+                f"{self.path / 'best'} is missing or damaged. Train again: varscale train --config "
                 f"{self.path / CONFIG} --out NEW."
             )
         if best is None:

@@ -88,7 +88,7 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
                 if trainer.stopping and not last:
                     raise Interrupted(
                         f"Stopped after step {step + 1} of {trainer.steps}, which is saved. "
-                        f"Go on: varscale resume {path}",
+                        f"Continue: varscale resume {path}",
                         status=128 + trainer.stopping,
                     )
             trainer.finish()
@@ -152,7 +152,7 @@ class Trainer:
             except (RuntimeError, IndexError, KeyError) as error:
                 raise ValueError(
                     f"The checkpoint of step {checkpoint.step} in {run.path} is that of another "
-                    "model. Put the right one back, or train anew."
+                    "model. Put the right one back, or train again."
                 ) from error
             self.done, self.state = checkpoint.step, {**self.state, **checkpoint.info}
             forget_after(run.path / "best", self.done)  # it will be found again

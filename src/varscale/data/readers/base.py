@@ -26,13 +26,13 @@ class Options:
     """How to read and store a dataset.
 
     Attributes:
-        size: Height and width of the stored images; by default the format's own.
-        grey: Store one channel instead of three; by default the format's own.
-        split: Class folders and embeddings: shares of the classes for training, validation and
-            test, such as 64/16/20. Omniglot: vinyals or lake.
+        size: Height and width of the stored images; the format's own when not given.
+        grey: One channel instead of three; the format's own when not given.
+        split: Omniglot: `vinyals` or `lake`. Class folders and embeddings without a split: shares
+            of the classes for training, validation and test, such as `64/16/20`.
         seed: Seed of a split by shares.
-        rotations: Omniglot: make every quarter turn of a character a class of its own.
-        skip_bad: Leave out items that cannot be read, and list them, instead of stopping.
+        rotations: Omniglot: every quarter turn of a character is a class of its own.
+        skip_bad: Leave out what cannot be read, and say what it was, instead of stopping.
     """
 
     size: int | None = None
