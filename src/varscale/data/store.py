@@ -77,7 +77,7 @@ def list_prepared(root: Path) -> list[str]:
 
 def _not_prepared(root: Path, name: str) -> ValueError:
     """An error with the command that prepares the dataset."""
-    from varscale.data.readers import READERS  # here, because readers use this module
+    from varscale.data.readers import READERS  # brings Pillow
 
     known = list_prepared(root)
     near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.7)

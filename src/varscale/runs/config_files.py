@@ -19,19 +19,6 @@ def shipped_configs() -> Path:
     return inside if inside.is_dir() else package.parents[1] / "configs"
 
 
-def find_config(name: str) -> Path:
-    """The file called `name`, or else the config of that name that comes with varscale."""
-    path, shipped = Path(name), shipped_configs()
-    places = [path, shipped / path, shipped / f"{name}.yaml"]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
-        known = [p.relative_to(shipped).with_suffix("").as_posix() for p in shipped.rglob("*.yaml")]
-        close = difflib.get_close_matches(name.removesuffix(".yaml"), known, n=1, cutoff=0.6)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"There is no config {name!r}. {hint}varscale ls configs lists them.")
-    return found
-
-
 def read_config(path: Path) -> TrainConfig:
     """A config from a YAML file; a key replaces that of the file it builds on."""
     values: dict[str, Any] = {}
@@ -55,6 +42,19 @@ def chain(path: Path) -> list[Path]:
         if files[-1] in files[:-1]:
             raise ValueError(f"{path} builds on itself, by way of {files[-1]}.")
     return files
+
+
+def find_config(name: str) -> Path:
+    """The file called `name`, or else the config of that name that comes with varscale."""
+    path, shipped = Path(name), shipped_configs()
+    places = [path, shipped / path, shipped / f"{name}.yaml"]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        known = [p.relative_to(shipped).with_suffix("").as_posix() for p in shipped.rglob("*.yaml")]
+        close = difflib.get_close_matches(name.removesuffix(".yaml"), known, n=1, cutoff=0.6)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"There is no config {name!r}. {hint}varscale ls configs lists them.")
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

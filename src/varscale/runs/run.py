@@ -65,7 +65,7 @@ class Run:
             if path.exists():
                 lock.unlink(missing_ok=True)  # of one that was killed when all was done
                 raise ValueError(
-                    f"{path} exists. If it is a run, continue it: varscale resume {path}. Otherwise "
+                    f"{path} exists. If it is a run, continue it: varscale resume {path}. If not, "
                     "choose another directory: --out RUN."
                 )
 
