@@ -51,7 +51,7 @@ def left(action: Action) -> str:
         shapes = {"+": f"{name} ...", "*": f"[{name} ...]", "?": f"[{name}]"}
         return shapes.get(str(action.nargs), name)
     option, hint = action.option_strings[0], _value_type(action)
-    if action.nargs == 0 or action.dest == "print_config":
+    if action.nargs == 0 or option == "--print_config":  # whose value is optional
         return option
     if get_origin(hint) is dict:
         return f"{option}.KEY X"

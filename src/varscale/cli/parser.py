@@ -48,7 +48,7 @@ class Parser(ArgumentParser):
         missing = re.match(r"the following arguments are required: (.*)", sentence)
         option = re.search(r"unrecognized arguments: (--[\w.-]+)", sentence)
         extra = re.match(r"unrecognized arguments: (.*)", sentence)
-        valueless = re.match(r"argument (--\w+)\S*: expected one argument", sentence)
+        valueless = re.match(r"argument (--[\w.-]+)\S*: expected one argument", sentence)
         key = re.match(r"Option '(\S+)' is not accepted", sentence)  # in a config file
         if missing:
             sentence = self._missing(missing[1].split(", "))
