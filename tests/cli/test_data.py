@@ -27,7 +27,7 @@ def test_the_way_of_a_dataset(tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert (facts["items"], facts["classes"], facts["skipped"]) == (28, "3/2/2", [])
     assert run("data", "prepare", "miniimagenet", source, "--size", "8") == 0
-    assert "was prepared already" in capsys.readouterr().out
+    assert "already prepared" in capsys.readouterr().out
     assert run("data", "list") == 0
     assert "miniimagenet" in capsys.readouterr().out
     assert run("data", "list", "--json") == 0
@@ -59,6 +59,7 @@ def test_what_was_left_out_is_listed(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["prepare", "mine"], "Expected a source"),
+        (["prepare"], "NAME and [SOURCE]; NAME is missing"),
         (["prepare", "mine", "nowhere"], "got nothing there"),
         (["prepare", "mine", "nowhere", "--format", "foldr"], "Did you mean 'folder'"),
         (["prepare", "mine", "nowhere", "--sise", "8"], "Did you mean --size?"),
@@ -66,8 +67,8 @@ def test_what_was_left_out_is_listed(tmp_path, capsys):
         (["check", "mine"], "no prepared dataset 'mine'"),
         (["show", "mine"], "no prepared dataset 'mine'"),
         (["download", "mine"], "Unknown dataset to download"),
-        (["lst"], "'list'"),
-        ([], "action"),
+        (["lst"], "Did you mean varscale data list?"),
+        ([], "Expected a command"),
     ],
 )
 def test_wrong_input_is_one_clear_sentence_and_status_2(arguments, message, capsys):
@@ -125,7 +126,27 @@ def test_unwritable_sheet(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("action", ["list", "prepare", "check", "show", "download"])
-def test_help_has_an_example(action, capsys):
-    assert run("data", action, "--help") == 0
-    assert f"Example: varscale data {action}" in " ".join(capsys.readouterr().out.split())
+def test_a_dataset_that_is_not_prepared_is_one_command_away(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for name, command in {
+        "photos": "varscale data prepare photos photos",
+        "miniimagenet32": "data prepare miniimagenet32 SOURCE --format miniimagenet --size 32 (",
+        "mine": "varscale data prepare mine SOURCE (",
+    }.items():
+        assert run("train", "--dataset", name) == 2
+        captured = capsys.readouterr().err
+        assert command in captured
+        assert "Did you mean" not in captured
+    assert run("train", "--dataset", "glyfs") == 2
+    assert "Did you mean 'glyphs'?" in capsys.readouterr().err
+    assert run("reproduce", "table2", "--results", "r", "--runs", "q") == 2
+    assert "--format miniimagenet --size 32" in capsys.readouterr().err
+
+
+def test_a_class_that_is_too_small_is_named(tmp_path, capsys):
+    source = forms.split_class_folders(tmp_path / "s")
+    assert run("data", "prepare", "mine", source, "--size", "8") == 0
+    words = ("--n_way", "2", "--backbone", "tiny", "--backbone_options.in_channels", "3")
+    assert run("train", "--dataset", "mine", *words, "--out", tmp_path / "run") == 2
+    assert "needs 16 items per class; class 'n0" in capsys.readouterr().err

@@ -29,7 +29,10 @@ def files(tmp_path):
 
 
 def run(capsys, *words):
-    status = main([str(word) for word in words])
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as stop:
+        status = stop.code
     out, err = capsys.readouterr()
     return status, out, err
 
@@ -40,7 +43,7 @@ def test_from_a_file_to_answers(files, capsys):
     assert "24 classes, 480 items of 16 numbers" in out
     assert "learned on 24 classes" in out
     status, out, _ = run(
-        capsys, "fit", files / "few.npz", files / "few.st", "--scale", files / "base.st", "--json"
+        capsys, "fit", files / "few.npz", files / "few.st", "--prior", files / "base.st", "--json"
     )
     facts = json.loads(out)
     assert status == 0
@@ -78,7 +81,7 @@ def test_from_a_file_to_answers(files, capsys):
 
 def test_more_items_are_added_and_nothing_is_learned(files, capsys):
     x, _ = classes(seed=1, n_classes=3)
-    run(capsys, "fit", files / "few.npz", files / "few.st", "--scale", 15)
+    run(capsys, "fit", files / "few.npz", files / "few.st", "--prior", 15)
     before = FewShotClassifier.load(files / "few.st")
     np.savez(files / "more.npz", X=x[:3], y=["ape", "dog", "dog"])
     words = ("fit", files / "more.npz", files / "few.st", "--add", files / "few.st")
@@ -92,7 +95,7 @@ def test_more_items_are_added_and_nothing_is_learned(files, capsys):
 
 
 def test_several_classes_for_each_item(files, capsys):
-    run(capsys, "fit", files / "few.npz", files / "few.st", "--scale", 15)
+    run(capsys, "fit", files / "few.npz", files / "few.st", "--prior", 15)
     words = ("predict", files / "few.st", files / "queries.npy", "--top", 3)
     _, out, _ = run(capsys, *words)
     head = "item,class,probability,unknown,class_2,probability_2,class_3,probability_3"
@@ -182,18 +185,27 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
         (["fit", "{}/none.npz", "{}/m.st"], "Expected a file of embeddings"),
         (["fit", "{}/base.npz", "{}/no/m.st"], "Expected a folder at"),
         (
-            ["fit", "{}/base.npz", "{}/m.st", "--scale", "{}/base.npz"],
-            "no classifier that varscale",
+            ["fit", "{}/base.npz", "{}/m.st", "--prior", "{}/base.npz"],
+            "Expected a model written by varscale fit, got",
         ),
-        (["fit", "{}/base.npz", "{}/m.st", "--scale", "-3"], "Expected a scale > 0"),
+        (["fit", "{}/base.npz", "{}/m.st", "--prior", "-3"], "Expected a scale > 0"),
         (["predict", "{}/none", "{}/queries.npy"], "got no file"),
-        (["fit", "{}/base.npz", "{}/base.npz"], "another file to write than the source"),
-        (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/few.npz"], "which is read"),
-        (["predict", "{}", "{}/queries.npy"], "got no file"),
+        (["fit", "{}/base.npz", "{}/base.npz"], "a file to write that is not the source"),
+        (
+            ["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/few.npz"],
+            "a file to write that is not read",
+        ),
+        (["predict", "{}", "{}/queries.npy"], "got a folder"),
         (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "Expected a folder at"),
-        (["fit", "{}/base.npz", "{}/m.st", "--scale", "9", "--scaler", "svs"], "is not learned"),
-        (["fit", "{}/base.npz", "{}/m.st", "--scale", "9", "--add", "{}/no"], "is not learned"),
+        (
+            ["fit", "{}/base.npz", "{}/m.st", "--prior", "9", "--scaler", "svs"],
+            "mutually exclusive",
+        ),
+        (["fit", "{}/base.npz", "{}/m.st", "--prior", "9", "--add", "{}/no"], "mutually exclusive"),
         (["fit", "{}/base.npz", "{}/m.st", "--add", "{}/no"], "got no file"),
+        (["predict", "{}/few.npz", "{}/queries.npy"], "few.npz, an .npz file of embeddings"),
+        (["predict", "{}/queries.npy", "{}/few.npz"], "queries.npy, an .npy file of embeddings"),
+        (["predict", "{}/few.npz"], "MODEL and SOURCE; SOURCE is missing. Example: varscale pred"),
     ],
 )
 def test_wrong_input_is_one_sentence(files, capsys, words, message):
@@ -206,7 +218,7 @@ def test_wrong_input_is_one_sentence(files, capsys, words, message):
 @pytest.mark.filterwarnings("default")
 def test_levels_that_cannot_be_promised(files, capsys):
     run(capsys, "fit", files / "base.npz", files / "base.st")
-    run(capsys, "fit", files / "few.npz", files / "fixed.st", "--scale", "10")
+    run(capsys, "fit", files / "few.npz", files / "fixed.st", "--prior", "10")
     words = ["predict", files / "fixed.st", files / "queries.npy", "--reject", "0.1"]
     status, _, err = run(capsys, *words)
     assert status == 2
@@ -216,3 +228,9 @@ def test_levels_that_cannot_be_promised(files, capsys):
     assert status == 0
     assert "warning: With 24 base classes nothing can be rejected at 0.01" in err
     assert ",1\n" not in out
+
+
+def test_the_help_suggests_what_the_tutorial_does(capsys):
+    _, out, _ = run(capsys, "predict", "--help")
+    assert "--reject 0.1 " in out
+    assert "0.05" not in out

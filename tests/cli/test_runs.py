@@ -180,9 +180,9 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
     ("arguments", "message"),
     [
         (["--n_shots", "5"], "Did you mean --n_shot?"),
-        (["--lr", "high"], "lr: expected float, got high"),
-        (["--metric", "cosin"], "metric: expected 'euclidean', 'cosine', 'dot', 'norm', got cosin"),
-        (["--dataset", "nowhere"], "Unknown prepared dataset 'nowhere'"),
+        (["--lr", "high"], "lr: expected a number, got high"),
+        (["--metric", "cosin"], "metric: expected euclidean or cosine or dot or norm, got cosin"),
+        (["--dataset", "nowhere"], "There is no prepared dataset 'nowhere'"),
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),
         (["--scaler", "svs", "--scaler_options.rate", "1"], "Did you mean"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
@@ -205,7 +205,7 @@ def test_wrong_options_of_train(tiny_images, tmp_path, as_user, capsys, argument
     ("text", "message"),
     [
         ("dataset: tiny-images\nn_shots: 3\n", "unknown key 'n_shots'. Did you mean n_shot?"),
-        ("dataset: tiny-images\nlr: high\n", "lr: expected float, got high"),
+        ("dataset: tiny-images\nlr: high\n", "lr: expected a number, got high"),
         ("n_way: 3\n", "the option --dataset is required"),
         ("dataset: [", "config"),
         ("- 3\n", "config"),
@@ -232,7 +232,14 @@ def test_divergence_is_said_in_one_line(tiny_images, tmp_path, capsys):
     assert run(*TRAIN, "--lr", "1e30", "--steps", "20", "--out", out) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("varscale train: Step ")
-    assert "varscale resume" in last
+    again = f"varscale train --config {out}/config.yaml --lr 1e+29 --out {out}-2."
+    assert f"Train again from step 0 with a lower one: {again}" in last
+    out = tmp_path / "scaled"
+    assert run(*TRAIN, "--scaler", "svs", "--lr", "1e30", "--steps", "20", "--out", out) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    words = last.partition("lower one: varscale ")[2].partition(". (")[0].split()
+    assert "--scaler_options.lr" in words
+    assert run(*words, "--steps", "1", "--lr", "1e-3") == 0  # the command can be run as it is
 
 
 def test_a_full_disk_is_said_in_one_line(tiny_images, tmp_path, capsys, monkeypatch):
@@ -297,7 +304,7 @@ def test_a_folder_of_unlike_runs_is_refused(runs, capsys):
 def test_without_its_best_model_a_run_says_so(a_run, capsys):
     shutil.rmtree(a_run / "best")
     assert run("eval", a_run) == 2
-    assert "best is missing or damaged. Train anew" in capsys.readouterr().err
+    assert "best is missing or damaged. Train again" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default")

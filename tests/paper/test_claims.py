@@ -265,10 +265,16 @@ def test_24_lines(convincing, tmp_path, capsys):
     assert main(["claims", "--results", str(convincing)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 24
-    assert "(3 seeds)" in lines[0]
-    assert "not run" not in lines[0]
-    assert main(["claims", "--results", str(convincing), "--why"]) == 0
+    assert lines[0].split()[0] == "C1"
+    assert {line.split()[-1] for line in lines} == {"holds"}
+    assert max(map(len, lines)) <= 100
+    assert main(["claims", "--results", str(convincing), "--details"]) == 0
     assert "judged: within 1 point" in capsys.readouterr().out
+    assert main(["claims", "--results", str(convincing), "c1", "C5"]) == 0
+    first, figure, *others = capsys.readouterr().out.splitlines()
+    assert first == "C1  SVS lifts PN with the cosine in 1-shot: holds"
+    assert "(3 seeds)" in figure
+    assert [line[:2] for line in others if line[0] == "C"] == ["C5"]
     assert main(["claims", "--results", str(tmp_path)]) == 2
     assert "Expected a folder of results" in capsys.readouterr().err
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-import varscale.runs.run
 from short_runs import config_of, new_run
 
+import varscale.runs.run
 from varscale.runs.run import Run
 
 KILLED = """
@@ -55,7 +55,7 @@ def test_what_a_kill_leaves_is_swept_when_the_run_is_made_again(place, tiny_imag
 def test_a_kill_when_the_run_is_there_leaves_no_lock(tiny_images, tmp_path):
     path = tmp_path / "run"
     kill_at("unlink", path)
-    with pytest.raises(ValueError, match=r"run exists\. If it is a run, go on with it"):
+    with pytest.raises(ValueError, match=r"run exists\. If it is a run, continue it"):
         new_run(path, config_of())
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert Run.open(path).config.n_way == 3

@@ -60,7 +60,13 @@ class Stored:
     def read(cls, path: Path) -> "Stored":
         """Read it. Never executes code; invalid contents raise ValueError."""
         if not path.is_file():
-            raise ValueError(f"Expected a saved classifier at {path}, got no file.")
+            got = "a folder" if path.is_dir() else "no file"
+            raise ValueError(f"Expected a model written by varscale fit at {path}, got {got}.")
+        if (array := _array_file(path)) is not None:
+            raise ValueError(
+                f"Expected a model written by varscale fit, got {path}, {array} of embeddings. "
+                f"Fit it first: varscale fit {path} {path.with_suffix('.safetensors')}"
+            )
         try:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads((file.metadata() or {})["varscale"])
@@ -94,3 +100,12 @@ class Stored:
             raise ValueError("expected own to be true or false")
         if not np.isfinite(self.centres).all() or (self.counts < 1).any():
             raise ValueError("class means must be finite and of at least one example")
+
+
+def _array_file(path: Path) -> str | None:
+    """Which of numpy's files it is, if any."""
+    with path.open("rb") as file:
+        head = file.read(6)
+    if head == b"\x93NUMPY":
+        return "an .npy file"
+    return "an .npz file" if head.startswith(b"PK") else None

@@ -1,4 +1,4 @@
-"""`varscale bench`: the speed ratios of this machine."""
+"""`varscale bench`: measure speed, as ratios to a floor on the same machine."""
 
 import json
 import sys
@@ -12,10 +12,18 @@ from varscale.cli.parser import Parser, command
 
 def parser() -> Parser:
     """Options of the command."""
-    parser = command("Measure the speed ratios of this machine.", "varscale bench --json")
-    parser.add_argument("--repeats", type=int, default=15, help="turns of each measurement")
+    parser = command(
+        "Measure the speed of training and evaluation, as ratios to a floor on the same machine.",
+        "varscale bench --parts [heads,rates]",
+    )
     parser.add_argument(
-        "--parts", type=list[str] | None, default=None, help="some of them: [heads,evaluation]"
+        "--repeats", type=int, default=15, help="how often to repeat each measurement"
+    )
+    parser.add_argument(
+        "--parts",
+        type=list[str] | None,
+        default=None,
+        help="measure only these parts, such as [heads,rates]",
     )
     return parser
 

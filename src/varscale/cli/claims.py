@@ -1,14 +1,17 @@
-"""`varscale claims`: what became of each claim of the paper."""
+"""`varscale claims`: judge each claim of the paper by results."""
 
 import json
+import shutil
 import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
-from varscale.paper.claims import Everything, Verdict, judged
+from varscale.core.registry import unknown
+from varscale.paper.claims import CLAIMS, Everything, Verdict, judged
 from varscale.paper.scale import SCALES
 
 SCALE = f"the small scale ({SCALES['small'].summary}) and on frozen embeddings"
@@ -17,36 +20,56 @@ SCALE = f"the small scale ({SCALES['small'].summary}) and on frozen embeddings"
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Judge each claim of the paper by results: holds, fails or undecided.",
-        "varscale claims --why",
+        "Judge each claim of the paper by results: holds, fails or undecided. Prints a table, or "
+        "the figures behind the claims that you name.",
+        "varscale claims C5 C7",
     )
-    parser.add_argument("--results", type=str, default="results", help="folder of result rows")
     parser.add_argument(
-        "--why", action="store_true", help="a line for each figure, and how it is judged"
+        "ids", type=str, nargs="*", metavar="ID", help="claims to show in detail, such as C5"
     )
+    parser.add_argument(
+        "--results", type=str, default="results", metavar="FOLDER", help="folder of result rows"
+    )
+    parser.add_argument("--details", action="store_true", help="show all claims in detail")
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Print the verdicts, a line each."""
-    folder = Path(args.results)
+    """Print a table of the claims, or details of some."""
+    folder, chosen = Path(args.results), [id.upper() for id in args.ids or ()]
+    for id in chosen:
+        if id not in CLAIMS:
+            raise unknown("claim", id, CLAIMS)
     if not any(folder.glob("*.csv")):
         raise ValueError(
-            f"Expected a folder of results, got {folder}. Give it by --results; "
-            "varscale reproduce makes one."
+            f"Expected a folder of results, got {folder}. Choose it by --results FOLDER; varscale "
+            "reproduce writes one."
         )
-    verdicts = judged(Everything.read(folder))
+    verdicts = [v for v in judged(Everything.read(folder)) if not chosen or v.id in chosen]
     if args.json:
         sys.stdout.write(json.dumps({v.id: asdict(v) for v in verdicts}) + "\n")
         return
-    sys.stderr.write(f"Judged by {folder}, at {SCALE}; not the paper's own setting.\n")
+    sys.stderr.write(f"Judged by {folder}, at {SCALE}; not at the paper's full size.\n")
+    width = max(len(v.statement) for v in verdicts)
     for verdict in verdicts:
-        sys.stdout.write(_text(verdict, why=args.why) + "\n")
+        if chosen or args.details:
+            sys.stdout.write("\n".join(_details(verdict)) + "\n")
+        else:
+            sys.stdout.write(f"{verdict.id:4}{verdict.statement:{width}}  {verdict.answer}\n")
+    if not (chosen or args.details):
+        sys.stderr.write("Figures behind a claim: varscale claims C5; behind all: --details\n")
 
 
-def _text(verdict: Verdict, *, why: bool) -> str:
-    line = f"{verdict.id:4}{verdict.answer:11}{verdict.statement}"
-    if not why:
-        return f"{line}: {'; '.join(verdict.figures)}"
-    details = [*verdict.figures, *([verdict.caveat] if verdict.caveat else [])]
-    return "\n".join([line, *(" " * 15 + text for text in details)])
+def _details(verdict: Verdict) -> list[str]:
+    """The claim, the answer, then every figure and the caveat on lines of their own."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    lines = [f"{verdict.id:4}{verdict.statement}: {verdict.answer}"]
+    for text in filter(None, [*verdict.figures, verdict.caveat]):
+        lines += textwrap.wrap(
+            text,
+            max(width, 40),
+            initial_indent=" " * 6,
+            subsequent_indent=" " * 8,
+            break_on_hyphens=False,
+        )
+    return lines

@@ -1,4 +1,4 @@
-"""`varscale compare`: the difference of two runs on the same test tasks."""
+"""`varscale compare`: compare two runs on the same test tasks."""
 
 import json
 import sys
@@ -30,28 +30,30 @@ from varscale.runs.scores import (
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Compare two runs, or two folders of seeds, on the same test tasks.",
+        "Compare two runs, or two folders of runs with different seeds, on the same test tasks.",
         "varscale compare runs/pn runs/svs --episodes 10000",
     )
-    parser.add_argument("run_a", type=str, help="a run directory, or a folder of them")
-    parser.add_argument("run_b", type=str, help="what to compare it with")
+    parser.add_argument("run_a", type=str, help="run directory, or a folder of runs")
+    parser.add_argument(
+        "run_b", type=str, help="run directory to compare it with, or a folder of runs"
+    )
     parser.add_class_arguments(Test, None)
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Score both on the same tasks, and print the paired difference."""
-    pairs = paired(Path(args.run_a), Path(args.run_b))
+    """Test both on the same tasks, and print the paired difference."""
+    pairs = pair(Path(args.run_a), Path(args.run_b))
     test = test_of(args)
-    datasets = {run.config.dataset for pair in pairs for run in pair}
+    datasets = {run.config.dataset for both in pairs for run in both}
     if test.dataset is None and len(datasets) > 1:
         raise ValueError(
-            f"The runs were trained on {' and '.join(sorted(datasets))}. Say by --dataset which "
-            "to test them on."
+            f"The runs were trained on {' and '.join(sorted(datasets))}. Choose the dataset to "
+            "test them on: --dataset NAME."
         )
     test = settle(test, pairs[0][0])
-    for pair in pairs:
-        for run in pair:
+    for both in pairs:
+        for run in both:
             task_of(run, test)
     rows = [compare(a, b, score(a, test), score(b, test)) for a, b in pairs]
     report: dict[str, Any] = {"pairs": rows}
@@ -81,8 +83,8 @@ def run(args: Namespace) -> None:
     console.print(f"{describe(report)}; intervals are 95 % over tasks.")
 
 
-def paired(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:
-    """Runs of both sides, seed by seed."""
+def pair(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:
+    """Pair the runs of two folders seed by seed."""
     sides = [{run.config.seed: run for run in runs_in(path)} for path in (path_a, path_b)]
     if len(sides[0]) == len(sides[1]) == 1:  # two runs are compared whatever their seeds
         return [(*sides[0].values(), *sides[1].values())]  # type: ignore[list-item]

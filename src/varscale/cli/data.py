@@ -1,4 +1,4 @@
-"""`varscale data`: list, prepare, check, show, download."""
+"""`varscale data`: list, prepare, check, show and download datasets."""
 
 import json
 import sys
@@ -23,27 +23,6 @@ from varscale.data.sheet import contact_sheet
 from varscale.data.store import Manifest, check, data_root, list_prepared, read_manifest
 
 
-def parser() -> Parser:
-    """The parser, still without its commands."""
-    return Parser(
-        description="List, prepare, check and show datasets.",
-        epilog="Example: varscale data prepare mine path/to/folder",
-    )
-
-
-def add_actions(parser: Parser) -> None:
-    """Add the commands under `varscale data`."""
-    actions = parser.add_subcommands(dest="action")
-    for name, (make, _) in ACTIONS.items():
-        own = make()
-        actions.add_subcommand(name, own, help=own.description)
-
-
-def run(args: Namespace) -> None:
-    """Run the command that was asked for."""
-    ACTIONS[args.action][1](args[args.action])
-
-
 def _list_parser() -> Parser:
     return command("List the datasets that are prepared.", "varscale data list")
 
@@ -65,35 +44,46 @@ def _list(args: Namespace) -> None:
         table.add_row(m.name, m.kind, f"{facts['items']:,}", facts["classes"], item, m.hash[:12])
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"in {data_root()}; glyphs is drawn on first use, without a source")
+    console.print(
+        f"In {data_root()}. varscale draws glyphs itself on first use; it needs no source."
+    )
 
 
 def _prepare_parser() -> Parser:
     parser = command(
-        "Turn what is on disk into a fast, verified dataset.",
+        "Turn images or embeddings on disk into a dataset that loads fast and can be verified.",
         "varscale data prepare miniimagenet miniimagenet.zip --size 32",
     )
-    parser.add_argument("name", type=str, help="name of the dataset; a format's name chooses it")
     parser.add_argument(
-        "source", type=str | None, default=None, nargs="?", help="folder, archive or file"
+        "name", type=str, help="name of the dataset; the name of a format also selects the format"
     )
     parser.add_argument(
-        "--format", type=str | None, help=f"one of embeddings, {', '.join(sorted(READERS))}"
+        "source", type=str | None, default=None, nargs="?", help="folder, archive or file to read"
     )
-    parser.add_argument("--force", action="store_true", help="prepare it again")
+    parser.add_argument(
+        "--format",
+        type=str | None,
+        help=f"how to read it: embeddings, {', '.join(sorted(READERS))}; by default recognised",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="prepare it again, even if nothing has changed"
+    )
     parser.add_class_arguments(Options, None)
     return parser
 
 
 def _prepare(args: Namespace) -> None:
     if args.source is None and args.name != "glyphs":
-        raise ValueError(f"Expected a source to prepare {args.name!r} from, got none.")
+        raise ValueError(
+            f"Expected a source to prepare {args.name!r} from, got none. "
+            f"Example: varscale data prepare {args.name} path/to/folder"
+        )
     if args.format not in (None, "embeddings", *READERS):
         raise unknown("format", args.format, ("embeddings", *READERS))
     source = font_folder() if args.source is None else Path(args.source)
     options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
     there = None if args.force else already_prepared(args.name, source, options, form=args.format)
-    note = " (was prepared already; --force does it again)" if there else ""
+    note = " (already prepared; --force prepares it again)" if there else ""
     with Bar(f"preparing {args.name}") as bar:
         manifest = there or prepare(args.name, source, options, form=args.format, progress=bar)
     for reason in manifest.skipped:
@@ -111,7 +101,10 @@ def _prepare(args: Namespace) -> None:
 
 
 def _check_parser() -> Parser:
-    parser = command("Read every byte of a dataset again.", "varscale data check miniimagenet")
+    parser = command(
+        "Verify every byte of a dataset against the hashes in its manifest.",
+        "varscale data check miniimagenet",
+    )
     parser.add_argument("name", type=str, help="name of the dataset")
     return parser
 
@@ -121,7 +114,7 @@ def _check(args: Namespace) -> None:
     if args.json:
         _print_json({"name": manifest.name, "ok": True, **_facts(manifest)})
     else:
-        sys.stdout.write(f"{manifest.name}: every byte as written, hash {manifest.hash}\n")
+        sys.stdout.write(f"{manifest.name}: every byte is as written, hash {manifest.hash}\n")
 
 
 def _show_parser() -> Parser:
@@ -130,8 +123,10 @@ def _show_parser() -> Parser:
         "varscale data show glyphs --out sheet.png",
     )
     parser.add_argument("name", type=str, help="name of the dataset")
-    parser.add_argument("--out", type=str, default="sheet.png", help="file to write")
-    parser.add_argument("--seed", type=int, default=0, help="which classes and images")
+    parser.add_argument(
+        "--out", type=str, default="sheet.png", metavar="FILE", help="image to write"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed that selects classes and images")
     return parser
 
 
@@ -149,12 +144,16 @@ def _show(args: Namespace) -> None:
 
 def _download_parser() -> Parser:
     parser = command(
-        "Fetch a public dataset's files; nothing is fetched otherwise.",
+        "Download a public dataset. No other command uses the network.",
         "varscale data download omniglot --out omniglot",
     )
-    parser.add_argument("name", type=str, help="name of the dataset: omniglot")
-    parser.add_argument("--out", type=str | None, help="folder to put the files in")
-    parser.add_argument("--url", type=str | None, help="a mirror that has the same files")
+    parser.add_argument("name", type=str, help="name of the dataset; only omniglot for now")
+    parser.add_argument(
+        "--out", type=str | None, metavar="FOLDER", help="folder to write to; by default NAME"
+    )
+    parser.add_argument(
+        "--url", type=str | None, metavar="URL", help="a mirror with the same files"
+    )
     return parser
 
 
@@ -182,9 +181,9 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 ACTIONS: dict[str, tuple[Callable[[], Parser], Callable[[Namespace], None]]] = {
-    "list": (_list_parser, _list),
-    "prepare": (_prepare_parser, _prepare),
-    "check": (_check_parser, _check),
-    "show": (_show_parser, _show),
-    "download": (_download_parser, _download),
+    "data list": (_list_parser, _list),
+    "data prepare": (_prepare_parser, _prepare),
+    "data check": (_check_parser, _check),
+    "data show": (_show_parser, _show),
+    "data download": (_download_parser, _download),
 }

@@ -1,4 +1,4 @@
-"""`varscale demo`: the main job, on letters that come with varscale."""
+"""`varscale demo`: train with and without a learned scale on letters that varscale draws."""
 
 import json
 import sys
@@ -31,29 +31,36 @@ METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Train with and without a learned scale on the same tasks, and compare.",
+        "Train with and without a learned scale on the same tasks, and compare. Takes a few "
+        "minutes.",
         "varscale demo --out demo",
     )
-    parser.add_argument("--out", type=str, default="demo", help="folder for runs and plots")
-    parser.add_argument("--steps", type=int | None, help="training steps, instead of the config's")
-    parser.add_argument("--episodes", type=int, default=10_000, help="test tasks")
+    parser.add_argument(
+        "--out", type=str, default="demo", metavar="FOLDER", help="folder for runs and plots"
+    )
+    parser.add_argument(
+        "--steps",
+        type=int | None,
+        help="training steps of each run; by default those of the configs",
+    )
+    parser.add_argument("--episodes", type=int, default=10_000, help="test tasks of each run")
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Train what is not trained yet, test all of it, print the table and draw the plots."""
+    """Train what is not trained yet, test every run, print the table and draw the plots."""
     began, out = time.monotonic(), Path(args.out)
     test = Test(episodes=args.episodes)
     if "glyphs" not in list_prepared(data_root()):
-        sys.stderr.write("glyphs: drawing letters of ten scripts, a quarter of a minute\n")
+        sys.stderr.write("glyphs: drawing letters of ten scripts, about 15 seconds\n")
     dataset = Dataset.open("glyphs")
     runs: dict[str, tuple[Run, Evaluation]] = {}
     for name, file in METHODS.items():
         config = read_config(shipped_configs() / "glyphs" / f"{file}.yaml")
         if args.steps is not None:
             config = TrainConfig(**{**vars(config), "steps": args.steps})
-        trained_run = trained(out / file, resolve(config, dataset), dataset)
-        runs[name] = trained_run, score(trained_run, test)
+        run = train_or_open(out / file, resolve(config, dataset), dataset)
+        runs[name] = run, score(run, test)
     base, base_scores = runs["no scaling"]
     rows: dict[str, Any] = {
         name: {**compare(base, run, base_scores, scores), "scale": final_scale(run)}
@@ -89,19 +96,20 @@ def run(args: Namespace) -> None:
         )
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"{title}. Intervals are 95 % over tasks; gains are paired, task by task.")
+    console.print(f"{title}. Intervals: 95 % over tasks. Gains: paired, task by task.")
     console.print(
         f"Conv-4, cosine. Plots: {report['plots']}; a page with the worst tasks: "
         f"{report['report']}. {time.monotonic() - began:.0f} s."
     )
 
 
-def trained(path: Path, config: TrainConfig, dataset: Dataset) -> Run:
-    """The finished run at a path: as it is, gone on with, or made."""
+def train_or_open(path: Path, config: TrainConfig, dataset: Dataset) -> Run:
+    """Return the finished run at a path; create or resume it if necessary."""
     run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
     if run.config.hash != config.hash:
         raise ValueError(
-            f"{path} was made with other settings. Remove it, or choose another folder by --out."
+            f"{path} was made with other settings. Remove it, or choose another folder: "
+            "--out FOLDER."
         )
     if run.result is None:
         train_quietly(path, config, title=path.name)
@@ -113,6 +121,6 @@ def final_scale(run: Run) -> tuple[float, float, float]:
     best = (run.result or {})["best_step"]
     rows = read_metrics(run.path, until=best)
     if not rows:
-        raise ValueError(f"{run.path} has no metrics. Remove it; the demo makes it again.")
+        raise ValueError(f"{run.path} has no metrics. Remove it, and run the demo again.")
     row = rows[-1]
     return row["scale_min"], row["scale_mean"], row["scale_max"]

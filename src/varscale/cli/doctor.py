@@ -1,4 +1,4 @@
-"""`varscale doctor`: versions, devices, known conflicts."""
+"""`varscale doctor`: show versions, devices and known conflicts."""
 
 import importlib.metadata
 import json
@@ -31,7 +31,7 @@ PACKAGES = {
     "pytorch-metric-learning": "metric-learning",
     "pooch": "download",
 }
-"""What varscale uses, and the extra that brings it."""
+"""Packages that varscale uses, and the extra that installs each."""
 
 
 WORTH = 0.8
@@ -44,8 +44,8 @@ def parser() -> Parser:
 
 
 def run(args: Namespace) -> None:
-    """Look around, and print what was found."""
-    found = findings()
+    """Print the findings."""
+    found = examine()
     if args.json:
         sys.stdout.write(json.dumps(found) + "\n")
         return
@@ -64,8 +64,8 @@ def run(args: Namespace) -> None:
         console.print("no known conflicts")
 
 
-def findings() -> dict[str, Any]:
-    """All that the command shows."""
+def examine() -> dict[str, Any]:
+    """Collect everything that the command shows."""
     root = data_root()
     place = next(p for p in (root, *root.parents) if p.exists())
     return {
@@ -107,24 +107,24 @@ def bfloat16() -> str:
 
 
 def devices() -> list[str]:
-    """What can be trained on."""
+    """Devices to train on."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def conflicts() -> list[str]:
-    """Combinations that are known not to work, or not to work well."""
+    """Combinations of packages and settings that do not work, or are slow."""
     found = []
     torch_version = version("torch") or torch.__version__
     if version("torchvision") and torch_version.endswith("+cpu"):
         found.append(
-            "torchvision beside a CPU build of torch cannot be imported by many packages. varscale "
+            "torchvision beside a CPU build of torch breaks the import of many packages. varscale "
             "does not need it: pip uninstall torchvision."
         )
     if torch.version.cuda and not torch.cuda.is_available():
         found.append(
-            "this torch is built for CUDA, but no GPU can be used. Look at the driver, or install "
-            "the smaller CPU build."
+            "this torch is built for CUDA, but finds no GPU. Check the driver, or install the "
+            "smaller CPU build."
         )
     if os.environ.get("OMP_NUM_THREADS", "").isdecimal() and (
         int(os.environ["OMP_NUM_THREADS"]) > (os.cpu_count() or 1)

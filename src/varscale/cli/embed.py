@@ -1,4 +1,4 @@
-"""`varscale embed`: a dataset as a run's backbone sees it, in a file."""
+"""`varscale embed`: write the embeddings of a dataset to a file."""
 
 import io
 import json
@@ -19,13 +19,15 @@ from varscale.runs.run import Run
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Embed every item of a dataset by a run's best model, into an npz file.",
+        "Embed every item of a dataset with a run's best model, and write them to an npz file.",
         "varscale embed runs/svs glyphs.npz",
     )
-    parser.add_argument("run", type=str, help="a run directory")
-    parser.add_argument("file", type=str, help="npz file to write")
+    parser.add_argument("run", type=str, help="run directory")
+    parser.add_argument("file", type=str, help="file to write, ending in .npz")
     parser.add_argument(
-        "--dataset", type=str | None, help="another dataset, of the same item shape"
+        "--dataset",
+        type=str | None,
+        help="dataset to embed, with items of the same shape; by default the run's own",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""`varscale eval`: score a run, or several seeds of one, on seeded test tasks."""
+"""`varscale eval`: test a run, or several seeds of it, on seeded test tasks."""
 
 import json
 import sys
@@ -29,17 +29,22 @@ from varscale.runs.scores import (
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Score a run on test tasks: accuracy with its interval, NLL, ECE, Brier score.",
+        "Test a run: accuracy with its 95 % interval, NLL, ECE and Brier score. The same options "
+        "give every run the same tasks.",
         "varscale eval runs/svs --episodes 10000 --n_way 5 --n_shot 1",
     )
-    parser.add_argument("run", type=str, help="a run directory; or a folder of them, one per seed")
-    parser.add_argument("--devices", type=int, default=1, help="processes that share the work")
+    parser.add_argument(
+        "run", type=str, help="run directory, or a folder of runs with different seeds"
+    )
+    parser.add_argument(
+        "--devices", type=int, default=1, help="number of processes that share the work"
+    )
     parser.add_class_arguments(Test, None)
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Score, store the figures beside the model, and print them."""
+    """Test, store the figures in the run directory, and print them."""
     test = test_of(args)
     runs = runs_in(Path(args.run))
     checked = [(run, *task_of(run, test)) for run in runs]
@@ -80,18 +85,18 @@ def run(args: Namespace) -> None:
     worst = sorted(reports[0]["per_class"].items(), key=lambda item: item[1])[:3]
     hardest = ", ".join(f"{name} {100 * rate:.0f} %" for name, rate in worst)
     console.print(
-        f"Hardest classes: {hardest}. All of them, and the confusion matrix: "
+        f"Hardest classes: {hardest}. All classes, and the confusion matrix: "
         f"{runs[0].path / 'eval'}"
     )
 
 
 def test_of(args: Namespace) -> Test:
-    """The test that the options ask for."""
+    """The test that the options describe."""
     return Test(**{name: args[name] for name in Test.__dataclass_fields__})
 
 
 def processes_of(devices: int) -> Processes:
-    """This process among `devices` of them; they share the cores."""
+    """Start `devices` processes that share the cores, and return this one's place."""
     if devices < 1:
         raise ValueError(f"Expected devices >= 1, got {devices}.")
     if devices == 1:

@@ -1,4 +1,4 @@
-"""`varscale export`: a run, or a fitted classifier, as one ONNX file."""
+"""`varscale export`: write a run or a fitted classifier as one ONNX file."""
 
 import json
 import sys
@@ -14,22 +14,22 @@ from varscale.runs.run import Run
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Write a run's best model, whose support set is then an input, or a fitted classifier with "
-        "its classes, as one ONNX file.",
+        "Write a fitted classifier, or a run's best model, as one ONNX file. A classifier includes "
+        "its classes; a run's model takes the support set as an input.",
         "varscale export intents.safetensors intents.onnx --reject 0.1",
     )
-    parser.add_argument("model", type=str, help="a run directory, or a file of varscale fit")
-    parser.add_argument("file", type=str, help="ONNX file to write")
+    parser.add_argument("model", type=str, help="file that varscale fit wrote, or a run directory")
+    parser.add_argument("file", type=str, help="file to write, ending in .onnx")
     parser.add_argument(
         "--reject",
         type=float | None,
-        help="of a fitted classifier: share of queries of known classes that may be called unknown",
+        help="for a classifier: share of queries of known classes that may be called unknown",
     )
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Export, check the graph against the model, and say what goes in."""
+    """Export, compare the graph with the model, and describe its inputs."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -38,11 +38,16 @@ def run(args: Namespace) -> None:
         raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     model, file = Path(args.model), Path(args.file)
     if not model.exists():
-        raise ValueError(f"Expected a run directory, or a file of varscale fit, got no {model}.")
+        raise ValueError(
+            f"Expected a run directory, or a file that varscale fit wrote, got {model}, which does "
+            "not exist."
+        )
+    if file.suffix != ".onnx":
+        raise ValueError(f"Expected a file name ending in .onnx, got {file}.")
     if file.is_dir() or not file.parent.is_dir():
-        raise ValueError(f"Expected an ONNX file to write in a folder that is there, got {file}.")
+        raise ValueError(f"Expected a file to write in an existing folder, got {file}.")
     if file.exists() and (file.samefile(model) or model.resolve() in file.resolve().parents):
-        raise ValueError(f"Expected another file to write than {file}, which is read.")
+        raise ValueError(f"Expected a file to write that is not read, got {file}.")
     export = _classifier if model.is_file() else _run
     facts, said = export(model, file, args.reject)
     size = file.stat().st_size
@@ -57,7 +62,7 @@ def run(args: Namespace) -> None:
 
 def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
     if reject is not None:
-        raise ValueError("Expected a file of varscale fit for --reject, got a run directory.")
+        raise ValueError("--reject needs a file that varscale fit wrote, got a run directory.")
     model = Run.open(path).model()
     difference = export_model(model, file)
     item = list(model.host.backbone.in_shape)  # type: ignore[arg-type]
@@ -69,9 +74,7 @@ def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object
 
 
 def _classifier(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
-    from varscale.classifier.estimator import (
-        FewShotClassifier,
-    )  # scikit-learn takes a second to import
+    from varscale.classifier.estimator import FewShotClassifier  # brings scikit-learn
     from varscale.export.classifier import export_classifier
 
     classifier = FewShotClassifier.load(path)

@@ -1,4 +1,4 @@
-"""`varscale fit`: learn from embeddings, or images and a run, and store one file to deploy."""
+"""`varscale fit`: fit a classifier to embeddings or images, and store it in one file."""
 
 import json
 import sys
@@ -21,43 +21,51 @@ if TYPE_CHECKING:
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Fit a few-shot classifier to embeddings, or to images that a run embeds.",
+        "Fit a few-shot classifier to embeddings, or to images that a run embeds, and store it.",
         "varscale fit embeddings.npz intents.safetensors",
     )
     parser.add_argument(
         "source",
         type=str,
-        help="npz, npy or safetensors file; with --run, a folder of class folders",
+        help="file of embeddings (npz, npy, safetensors); with --run, a folder of class folders",
     )
     parser.add_argument("model", type=str, help="file to write")
-    parser.add_argument("--run", type=str | None, help="run directory that embeds images")
-    parser.add_argument("--split", type=str | None, help="only classes of this split of the file")
+    parser.add_argument(
+        "--run", type=str | None, metavar="RUN", help="run directory whose model embeds images"
+    )
+    parser.add_argument(
+        "--split", type=str | None, help="use only the classes of this split: train, val or test"
+    )
     parser.add_argument(
         "--prior",
         type=str | None,
-        help="fitted classifier whose prior to use; or a number, the scale",
+        metavar="FILE",
+        help="fitted classifier whose prior to use; or a number, the fixed scale",
     )
     parser.add_argument(
-        "--scaler", type=ScalerName | None, help="svs (the default), one scale; or d-svs, many"
+        "--scaler",
+        type=ScalerName | None,
+        help="learn one scale (svs, the default) or one per dimension (d-svs)",
     )
     parser.add_argument(
-        "--add", type=str | None, help="fitted classifier to add these items to; nothing is learned"
+        "--add",
+        type=str | None,
+        metavar="FILE",
+        help="fitted classifier to add these items to; keeps its prior",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the fit")
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Fit, store, and say what was learned."""
-    from varscale.classifier.estimator import (
-        FewShotClassifier,
-    )  # scikit-learn takes a second to import
+    """Fit, store, and print what was learned."""
+    from varscale.classifier.estimator import FewShotClassifier  # brings scikit-learn
 
     if sum(given is not None for given in (args.prior, args.scaler, args.add)) > 1:
         raise ValueError("--prior, --scaler and --add are mutually exclusive.")
     model = Path(args.model)
     if model.exists() and model.samefile(args.source):
-        raise ValueError(f"Expected another file to write than the source {args.source}.")
+        raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
     items = read_embedded(
@@ -95,18 +103,18 @@ def run(args: Namespace) -> None:
     sys.stdout.write(
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers.\n"
         f"{prior}\n"
-        f"Now ask it: varscale predict {model} QUERIES\n"
+        f"Next: varscale predict {model} QUERIES\n"
     )
 
 
 def _smallest(classifier: "FewShotClassifier") -> float | None:
-    """The share up to which nothing is rejected; `None` where nothing can be."""
+    """The smallest share that rejects anything; `None` if nothing can be rejected."""
     conformity, count = classifier.prior_.conformity, torch.from_numpy(classifier.counts_)
     return None if conformity is None else conformity.smallest_share(count)
 
 
 def _prior(given: str | None) -> Prior | float | None:
-    """A number, or the prior of a stored classifier."""
+    """Read a number, or the prior of a stored classifier."""
     from varscale.classifier.estimator import FewShotClassifier
 
     if given is None:

@@ -1,88 +1,67 @@
-"""`varscale`: one program, a file per command."""
+"""`varscale`: one program, a file per command, imported only when it is asked for."""
 
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 
-from varscale.cli import (
-    bench,
-    claims,
-    compare,
-    data,
-    demo,
-    doctor,
-    embed,
-    evaluate,
-    export,
-    fit,
-    ls,
-    predict,
-    report,
-    reproduce,
-    resume,
-    train,
-)
-from varscale.cli.parser import Parser
-from varscale.runs.run import Interrupted
+from varscale.cli.commands import COMMANDS, data_overview, nearest, overview
 from varscale.version import __version__
 
-COMMANDS = {
-    "demo": demo,
-    "train": train,
-    "resume": resume,
-    "eval": evaluate,
-    "compare": compare,
-    "reproduce": reproduce,
-    "claims": claims,
-    "report": report,
-    "fit": fit,
-    "predict": predict,
-    "export": export,
-    "embed": embed,
-    "data": data,
-    "ls": ls,
-    "bench": bench,
-    "doctor": doctor,
-}
+HELP = ("-h", "--help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 when done, 2 when the input is wrong, 1 for anything else."""
-    parser = Parser(
-        prog="varscale", description="Learn the scale of a few-shot metric.", version=__version__
-    )
-    subcommands = parser.add_subcommands(dest="command")
-    for name, command in COMMANDS.items():
-        own = command.parser()
-        subcommands.add_subcommand(name, own, help=own.description)
-        if command is data:  # its own commands can only be added once it is one itself
-            data.add_actions(own)
+    """Run a command. Returns 0 when done, 2 if the input is wrong, 1 for anything else."""
     words = sys.argv[1:] if argv is None else list(argv)
-    try:
-        words = train.with_bases(words)
-    except ValueError as error:
-        sys.stderr.write(f"varscale: {error}\n")
+    if words[:1] == ["--version"]:
+        sys.stdout.write(f"varscale {__version__}\n")
+        return 0
+    depth = 1 if words[:1] == ["data"] else 0
+    page = data_overview if depth else overview
+    if words[depth:] and words[depth] in HELP:
+        sys.stdout.write(f"{page()}\n")
+        return 0
+    if not words[depth:]:
+        sys.stderr.write(f"Expected a command, got none.\n\n{page()}\n")
         return 2
-    args = parser.parse_args(words)
+    name = " ".join(words[: depth + 1])
+    if name not in COMMANDS:
+        meant = None if words[depth].startswith("-") else nearest(name, COMMANDS)
+        where = "varscale data --help" if depth else "varscale --help"
+        hint = f"Did you mean varscale {meant}?" if meant else f"{where} lists the commands."
+        sys.stderr.write(f"varscale: unknown command {name!r}. {hint}\n")
+        return 2
+    try:
+        return _run(name, words[depth + 1 :])
+    except KeyboardInterrupt:
+        sys.stderr.write(f"varscale {name}: interrupted\n")
+        return 130
+
+
+def _run(name: str, words: list[str]) -> int:
+    from varscale.runs.run import Interrupted  # brings torch
+
+    module = import_module(f"varscale.cli.{COMMANDS[name].module}")
+    has_actions = hasattr(module, "ACTIONS")
+    make, run = module.ACTIONS[name] if has_actions else (module.parser, module.run)
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
-        sys.stderr.write(f"varscale {args.command}: warning: {message}\n")
+        sys.stderr.write(f"varscale {name}: warning: {message}\n")
 
     try:
+        args = make().read(words)
         with warnings.catch_warnings():
             warnings.showwarning = warn
-            COMMANDS[args.command].run(args[args.command])
+            run(args)
     except ValueError as error:
-        sys.stderr.write(f"varscale {args.command}: {error}\n")
+        sys.stderr.write(f"varscale {name}: {error}\n")
         return 2
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        sys.stderr.write(f"varscale {args.command}: {error.strerror or error}{where}\n")
+        sys.stderr.write(f"varscale {name}: {error.strerror or error}{where}\n")
         return 1
     except Interrupted as stopped:
-        sys.stderr.write(f"varscale {args.command}: {stopped}\n")
+        sys.stderr.write(f"varscale {name}: {stopped}\n")
         return stopped.status
-    except KeyboardInterrupt:
-        sys.stderr.write(f"varscale {args.command}: interrupted\n")
-        return 130
     return 0

@@ -1,4 +1,4 @@
-"""`varscale predict`: classes of embeddings or images, with probabilities, as CSV or JSON."""
+"""`varscale predict`: classify embeddings or images, with probabilities, as CSV or JSON."""
 
 import csv
 import io
@@ -19,44 +19,51 @@ if TYPE_CHECKING:
     from varscale.classifier.estimator import FewShotClassifier
 
 CHUNK = 1 << 22
-"""Probabilities that are held at once."""
+"""Probabilities to hold in memory at once."""
 
 
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
-        "Classify embeddings, or images that a run embeds, by a fitted classifier.",
-        "varscale predict intents.safetensors queries.npz --reject 0.05 --out answers.csv",
+        "Classify embeddings, or images that a run embeds, with a fitted classifier.",
+        "varscale predict intents.safetensors queries.npz --reject 0.1 --out answers.csv",
     )
     parser.add_argument("model", type=str, help="file that varscale fit wrote")
     parser.add_argument(
-        "source", type=str, help="npz, npy or safetensors file; with --run, a folder of images"
+        "source",
+        type=str,
+        help="file of embeddings (npz, npy, safetensors); with --run, a folder of images",
     )
-    parser.add_argument("--run", type=str | None, help="run directory that embeds images")
-    parser.add_argument("--split", type=str | None, help="only classes of this split of the file")
+    parser.add_argument(
+        "--run", type=str | None, metavar="RUN", help="run directory whose model embeds images"
+    )
+    parser.add_argument(
+        "--split", type=str | None, help="use only the classes of this split: train, val or test"
+    )
     parser.add_argument(
         "--reject",
         type=float | None,
-        help="share of queries of known classes that may be called unknown, such as 0.05",
+        help="share of queries of known classes that may be called unknown, such as 0.1",
     )
     parser.add_argument(
-        "--top", type=int, default=1, help="classes to name for each item, the likeliest first"
+        "--top",
+        type=int,
+        default=1,
+        help="number of classes to name for each item, likeliest first",
     )
     parser.add_argument(
-        "--out", type=str | None, help="CSV file to write; the screen when not given"
+        "--out", type=str | None, metavar="FILE", help="CSV file to write; by default stdout"
     )
     return parser
 
 
 def run(args: Namespace) -> None:
-    """Classify, and write a line for each item."""
-    from varscale.classifier.estimator import (
-        FewShotClassifier,
-    )  # scikit-learn takes a second to import
+    """Classify, and write one line per item."""
+    from varscale.classifier.estimator import FewShotClassifier  # brings scikit-learn
 
     for given in (args.model, args.source):
         if args.out and Path(args.out).exists() and Path(args.out).samefile(given):
-            raise ValueError(f"Expected another file to write than {given}, which is read.")
+            raise ValueError(f"Expected a file to write that is not read, got {given}.")
     if args.out and not Path(args.out).parent.is_dir():
         raise ValueError(f"Expected a folder at {Path(args.out).parent} to write {args.out} into.")
     classifier = FewShotClassifier.load(args.model)

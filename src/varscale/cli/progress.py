@@ -1,4 +1,4 @@
-"""Progress on stderr: a live line with the time left on a terminal, plain lines elsewhere."""
+"""Progress on stderr: a live line with the time left on a terminal, plain lines otherwise."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from rich.table import Column
 
 
 class Bar:
-    """Shows how far a piece of work has come.
+    """Show the progress of a piece of work.
 
     Args:
         title: What is being done.
@@ -39,7 +39,7 @@ class Bar:
         self.bar.stop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Show that `done` of `total` are done; a line per tenth where there is no terminal."""
+        """Show that `done` of `total` are done; without a terminal, one line per tenth."""
         if not self.plain:
             self.bar.update(self.task, completed=done, total=total, note=note)
             return

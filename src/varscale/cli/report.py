@@ -1,4 +1,4 @@
-"""`varscale report`: runs or results as one HTML page."""
+"""`varscale report`: write one HTML page about runs or results."""
 
 import json
 import sys
@@ -23,12 +23,23 @@ def parser() -> Parser:
         "varscale report demo/pn demo/svs --out report.html",
     )
     parser.add_argument(
-        "paths", type=str, nargs="+", help="run directories, folders of them, or of results"
+        "paths",
+        type=str,
+        nargs="+",
+        metavar="PATH",
+        help="run directories, folders of runs, or a folder of results",
     )
-    parser.add_argument("--out", type=str, default="report.html", help="file to write")
-    parser.add_argument("--markdown", type=str | None, help="write results as Markdown, instead")
     parser.add_argument(
-        "--headers", type=str | None, help="write results into the headers of configs, instead"
+        "--out", type=str, default="report.html", metavar="FILE", help="HTML file to write"
+    )
+    parser.add_argument(
+        "--markdown", type=str | None, metavar="FILE", help="write results as Markdown instead"
+    )
+    parser.add_argument(
+        "--headers",
+        type=str | None,
+        metavar="FOLDER",
+        help="write results into the headers of the configs in this folder instead",
     )
     parser.add_argument("--episodes", type=int, default=10_000, help="test tasks of each run")
     return parser

@@ -10,31 +10,88 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from varscale.backbones import BACKBONES
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
 from varscale.core.allocator import keep_memory
+from varscale.core.registry import Registry
 from varscale.data import Dataset
+from varscale.hosts import HOSTS
 from varscale.runs.config import TrainConfig, resolve
-from varscale.runs.config_files import chain
+from varscale.runs.config_files import chain, find_config
 from varscale.runs.run import Run
+from varscale.scalers import SCALERS
+
+SECTIONS = {
+    "Run": ("config", "out", "seed", "print_config", "base", "json"),
+    "Data and tasks": ("dataset", "n_way", "n_shot", "n_query", "queries"),
+    "Model": (
+        "host", "backbone", "scaler", "metric", "preset", "shot_offset", "scaler_options",
+        "host_options", "backbone_options", "objective_options",
+    ),
+    "Optimisation": (
+        "steps", "tasks_per_step", "algorithm", "lr", "momentum", "weight_decay", "lr_every",
+        "lr_milestones", "lr_factor", "clip", "clip_by", "cotraining", "cotraining_options",
+    ),
+    "Validation and checkpoints": (
+        "val_every", "val_episodes", "val_way", "val_items", "val_alpha", "select_by",
+        "test_query", "checkpoint_every", "log_every",
+    ),
+    "Hardware": ("accelerator", "devices", "num_nodes", "strategy", "precision"),
+}  # fmt: skip
+"""Options as `--help` groups them."""
+
+
+class TrainParser(Parser):
+    """Parses a training run, whose configs may build on others."""
+
+    def read(self, words: list[str]) -> Namespace:
+        """Parse a command line, every config after those that it builds on."""
+        return self.parse_args(with_bases(words))
+
+    def nested(self) -> dict[str, str]:
+        """Options of scalers, hosts and backbones, which have a prefix here."""
+        families: dict[str, Registry[Any]] = {
+            "backbone": BACKBONES,
+            "host": HOSTS,
+            "scaler": SCALERS,
+        }
+        return {
+            option: f"{family}_options.{option}"
+            for family, registry in families.items()
+            for member in registry
+            for option in registry.options(member)
+        }
 
 
 def parser() -> Parser:
     """Options of `varscale train`: those of `TrainConfig`."""
     parser = command(
-        "Train a model into a run directory.",
-        "varscale train --config configs/glyphs/svs.yaml --steps 200 --out runs/svs",
+        "Train a model into a run directory. varscale ls lists what --host, --scaler, --backbone, "
+        "--preset and --config can be; varscale ls scalers shows each scaler's own options, which "
+        "are set by --scaler_options.KEY VALUE.",
+        "varscale train --config glyphs/svs --steps 200 --scaler_options.init 10 --out runs/svs",
+        sections=SECTIONS,
+        kind=TrainParser,
     )
     parser.add_argument(
         "--config",
         action="config",
-        help="YAML file of options; what comes after it wins",
+        metavar="FILE",
+        help="YAML file, or a name of varscale ls configs; later options win",
     )
     parser.add_argument(
-        "--base", type=str | None, default=None, help="in a YAML file: the one it builds on"
+        "--base", type=str | None, metavar="FILE", help="in a YAML file: the file it builds on"
     )
-    parser.add_argument("--out", type=str | None, default=None, help="run directory to make")
+    parser.add_argument(
+        "--out",
+        type=str | None,
+        metavar="RUN",
+        help="run directory to create; by default a name in runs/",
+    )
     parser.add_class_arguments(TrainConfig, None)
+    shown = next(action for action in parser._actions if action.dest == "print_config")
+    shown.help = "print the config with all options applied, and exit"
     return parser
 
 
@@ -47,8 +104,8 @@ def with_bases(words: Sequence[str]) -> list[str]:
     ]
     expanded: list[str] = []
     for before, word in zip(("", *single), single, strict=False):
-        if before == "--config" and Path(word).is_file():
-            *own, last = (str(path) for path in reversed(chain(Path(word))))
+        if before == "--config":
+            *own, last = (str(path) for path in reversed(chain(find_config(word))))
             expanded += [part for path in own for part in (path, "--config")]
             word = last
         expanded.append(word)
@@ -61,20 +118,20 @@ def run(args: Namespace) -> None:
     dataset = Dataset.open(config.dataset)
     config = resolve(config, dataset)
     path = Path(args.out or default_path(config))
-    if is_main() and not (restarted() and path.exists()):
+    if is_main() and not (was_restarted() and path.exists()):
         Run.create(path, config, dataset)
     show(path, config, as_json=args.json)
 
 
 def default_path(config: TrainConfig) -> Path:
-    """Where a run goes when it is not told."""
+    """The run directory if `--out` is not given."""
     shots = config.n_shot if isinstance(config.n_shot, int) else "x"
     name = f"{config.dataset}-{config.host}-{config.scaler or 'unscaled'}"
     return Path("runs") / f"{name}-{config.n_way}w{shots}s-seed{config.seed}"
 
 
 def show(path: Path, config: TrainConfig, *, as_json: bool = False) -> None:
-    """Train a run to its end, show how it goes, and print what came out."""
+    """Train a run to its end, show its progress, and print the result."""
     train_quietly(path, config, title=path.name)
     if not is_main():
         return
@@ -97,19 +154,19 @@ def show(path: Path, config: TrainConfig, *, as_json: bool = False) -> None:
 
 
 def train_quietly(path: Path, config: TrainConfig, *, title: str) -> None:
-    """Train a run to its end with nothing but progress on stderr."""
+    """Train a run to its end, with progress on stderr."""
     keep_memory()
     steps = config.steps or 0
     if not is_main():
-        for _ in _training(path, config):
+        for _ in _train(path, config):
             pass
         return
     with Bar(title) as bar:
-        for metrics in _training(path, config):
+        for metrics in _train(path, config):
             bar(metrics["step"], steps, _note(metrics))
 
 
-def _training(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
+def _train(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
     try:
         from varscale.runs.trainer import train
     except ImportError as error:
@@ -121,7 +178,7 @@ def _training(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
 
 def _note(metrics: dict[str, Any]) -> str:
     parts = []
-    if "loss" in metrics:  # a step of co-training may stand instead of one on tasks
+    if "loss" in metrics:  # a step of co-training may replace one on tasks
         parts += [f"{name} {metrics[name]:.3g}" for name in ("loss", "nll", "kl")]
         parts.append(f"accuracy {100 * metrics['accuracy']:.1f} %")
         scale = f"scale {metrics['scale_mean']:.3g} ± {metrics['scale_spread']:.2g}"
@@ -138,15 +195,15 @@ def _note(metrics: dict[str, Any]) -> str:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes and speaks, before any is launched."""
+    """Whether this process writes and prints; works before others are launched."""
     rank = os.environ.get("RANK")
     if rank is not None:  # torchrun
         return int(rank) == 0
     return all(int(os.environ.get(name, "0")) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
 
 
-def restarted() -> bool:
-    """Whether torchrun has started this again after a failure."""
+def was_restarted() -> bool:
+    """Whether torchrun has started this process again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 

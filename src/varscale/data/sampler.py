@@ -67,6 +67,7 @@ class EpisodeSampler:
         seed: Seed.
         stream: Name of the stream; streams of one seed are unrelated.
         queries: See `Queries`.
+        class_names: Name of each label, for messages.
 
     Example:
         >>> sampler = EpisodeSampler([0, 0, 0, 1, 1, 1, 2, 2, 2], n_way=2, n_shot=1, n_query=2)
@@ -86,6 +87,7 @@ class EpisodeSampler:
         seed: int = 0,
         stream: str = "train",
         queries: Queries = "balanced",
+        class_names: Sequence[str] | None = None,
     ) -> None:
         labels = np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -110,7 +112,7 @@ class EpisodeSampler:
         self._rows = np.argsort(labels, kind="stable")  # rows class by class
         self._sizes = counts.astype(np.uint64)
         self._first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self._check_feasible()
+        self._check_feasible(class_names)
         self._prepare()
 
     __iter__ = None  # it has no end
@@ -204,7 +206,7 @@ class EpisodeSampler:
         steps = sum(place >= shot.take(own) for shot in reached)
         return place + steps + first.take(own), labels.T.copy()
 
-    def _check_feasible(self) -> None:
+    def _check_feasible(self, class_names: Sequence[str] | None) -> None:
         n_classes = len(self._sizes)
         if n_classes < self.n_way:
             remedy = f"Lower n_way to {n_classes}." if n_classes > 1 else "Add classes."
@@ -220,9 +222,11 @@ class EpisodeSampler:
         else:
             need, what, remedy = shot, "", f"n_shot to {size}"
         if size < need:
+            label = self.class_ids[smallest]
+            name = label if class_names is None else repr(class_names[label])
             raise ValueError(
-                f"A {shot}-shot episode{what} needs {need} items per class; class "
-                f"{self.class_ids[smallest]} has {size}. Lower {remedy}, or leave the class out."
+                f"A {shot}-shot episode{what} needs {need} items per class; class {name} has "
+                f"{size}. Lower {remedy}, or leave the class out."
             )
         pool = int(np.sort(self._sizes)[: self.n_way].sum()) - int(self.shots.sum())
         if self.queries == "random" and pool < self.n_query:

@@ -1,5 +1,6 @@
 """Prepared datasets on disk: written whole or not at all, opened without a copy, verifiable."""
 
+import difflib
 import hashlib
 import json
 import os
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from varscale.core.files import file_hash, sync
-from varscale.core.registry import unknown
 
 ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
 FORMAT = 1
@@ -75,20 +75,32 @@ def list_prepared(root: Path) -> list[str]:
     return sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))
 
 
+def _not_prepared(root: Path, name: str) -> ValueError:
+    """An error with the command that prepares the dataset."""
+    from varscale.data.readers import READERS  # brings Pillow
+
+    known = list_prepared(root)
+    near = difflib.get_close_matches(name, [*known, "glyphs"], n=1, cutoff=0.7)
+    form = name.rstrip("0123456789")
+    source = name if Path(name).exists() else "SOURCE"
+    sized = form != name and form in READERS  # such as miniimagenet32
+    options = f" --format {form} --size {name[len(form) :]}" if sized else ""
+    parts = [
+        f"There is no prepared dataset {name!r} in {root}.",
+        f"Prepared: {', '.join(known)}." if known else "",
+        f"Did you mean {near[0]!r}?" if near and not sized else "",
+        f"Prepare it: varscale data prepare {name} {source}{options}",
+        "(SOURCE is a folder, archive or file of yours)" if source == "SOURCE" else "",
+    ]
+    return ValueError(" ".join(filter(None, parts)))
+
+
 def read_manifest(root: Path, name: str) -> Manifest:
     """The manifest of a prepared dataset."""
     check_name(name)
     path = root / name / MANIFEST
     if not path.is_file():
-        known = list_prepared(root)
-        raise (
-            unknown("prepared dataset", name, known)
-            if known
-            else ValueError(
-                f"There is no prepared dataset {name!r}, nor any other, in {root}. "
-                f"Prepare it: varscale data prepare {name} SOURCE."
-            )
-        )
+        raise _not_prepared(root, name)
     try:
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
@@ -163,7 +175,7 @@ def open_stage(root: Path, name: str) -> Iterator[Path]:
 
 
 def check_name(name: str) -> None:
-    """Refuse names that are no plain file names."""
+    """Raise ValueError if a name is not a plain file name."""
     if not re.fullmatch(r"(?!\.)[\w.-]{1,100}", name):
         raise ValueError(
             f"Expected a dataset's name of letters, digits, '_', '-' and '.', got {name!r}."

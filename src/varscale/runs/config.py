@@ -8,72 +8,74 @@ from typing import Any, Literal
 import torch
 
 from varscale.backbones import BACKBONES
-from varscale.learn.cotraining import Cotraining, CotrainingPlan
+from varscale.core.precision import Precision
+from varscale.core.processes import check_accelerator
+from varscale.core.registry import Registry, unknown
 from varscale.data import Dataset, EpisodeSampler
 from varscale.data.dataset import Split
 from varscale.data.sampler import Queries
-from varscale.core.processes import check_accelerator
-from varscale.model.factory import choose_options, create
-from varscale.model.objective import Objective
 from varscale.hosts import HOSTS
 from varscale.hosts.base import Metric
-from varscale.model.scaled import ScaledModel
-from varscale.core.precision import Precision
+from varscale.learn.cotraining import Cotraining, CotrainingPlan
+from varscale.model.factory import choose_options, create
+from varscale.model.objective import Objective
 from varscale.model.presets import PRESETS
-from varscale.core.registry import Registry, unknown
+from varscale.model.scaled import ScaledModel
 from varscale.scalers import SCALERS
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run. What is not given is taken from the preset, the dataset or the host.
+    """A training run. Defaults come from the preset, the dataset and the host.
 
     Args:
-        dataset: A prepared dataset, or glyphs.
-        host: The classifier; see varscale ls.
-        backbone: The embedding network; by default conv4 for images, identity for embeddings.
-        scaler: The scaler; by default none, that is a fixed scale of 1 (tadam: 7.5).
-        metric: euclidean, cosine, dot or norm; by default the host's own.
-        preset: default, paper or released: what all other defaults are.
-        shot_offset: Initial value of b in the shot law n / (n + b); by default none.
-        backbone_options: Further options of the backbone; sizes come from the dataset.
-        scaler_options: Further options of the scaler.
-        host_options: Further options of the host.
-        objective_options: Further options of the objective.
+        dataset: A prepared dataset (varscale data list), or glyphs. Required, here or in a config.
+        host: The few-shot classifier: pn, matching or tadam.
+        backbone: Embedding network; by default conv4 for images, else identity.
+        scaler: How to learn the scale: svs, d-svs, ...; by default it is 1 (tadam: 7.5).
+        metric: Similarity: euclidean, cosine, dot or norm; by default the host's own.
+        preset: Set of defaults: default, paper or released.
+        shot_offset: Initial value of b in the shot law n / (n + b); by default off.
+        backbone_options: Options of the backbone; sizes come from the dataset.
+        scaler_options: Options of the scaler, such as --scaler_options.init 10.
+        host_options: Options of the host.
+        objective_options: KEY is likelihood, aux_epochs, aux_scale, epoch_length.
         n_way: Classes per training task.
-        n_shot: Supports per class; or a list, one number for each class of a task.
-        n_query: Queries: see queries.
-        queries: balanced (n_query of each class) or random (n_query per task, from all classes).
+        n_shot: Supports per class; or a list, one number per class.
+        n_query: Queries per class, or per task if queries is random.
+        queries: Draw n_query of each class (balanced), or n_query per task (random).
         steps: Optimiser steps; by default 20,000.
         tasks_per_step: Tasks per step, over all processes.
-        algorithm: adam or sgd.
+        algorithm: The optimiser of the weights.
         lr: Learning rate of the weights.
-        momentum: Of sgd.
-        weight_decay: Of the host's convolutions and matrices.
-        lr_every: Multiply the rate by lr_factor every so many steps; 0 for never.
-        lr_milestones: Multiply it after these steps.
-        lr_factor: Factor of both.
-        clip: Largest norm of a gradient; by default unlimited. A scaler's own rate is not clipped.
-        clip_by: variable (each weight tensor by itself) or global (all together).
-        cotraining: Now and then an extra step of ordinary classification, as TADAM has it.
-        cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out,
-            statistics.
-        val_every: Validate after so many steps; 0 for never.
+        momentum: Momentum of sgd.
+        weight_decay: Weight decay of the host's convolutions and matrices.
+        lr_every: Multiply the learning rate by lr_factor every N steps, 0 for never; by
+            default the preset's.
+        lr_milestones: Multiply the learning rate by lr_factor after these steps.
+        lr_factor: Factor of lr_every and lr_milestones.
+        clip: Largest norm of a gradient; by default unlimited. A scaler with its own learning rate
+            is not clipped.
+        clip_by: Clip each variable alone, or the global norm.
+        cotraining: Insert steps of ordinary classification, as TADAM does.
+        cotraining_options: KEY is batch_size, decay, stages, offset, replace, held_out, statistics.
+        val_every: Validate every N steps, 0 for never.
         val_episodes: Validation tasks.
         val_way: Classes of a validation or test task; by default n_way, at most 5.
-        val_items: Items of each validation class that are used; by default all.
-        val_alpha: Scale in validation: mean of the posterior, or sample (one draw per task).
-        select_by: Keep the model that is best in validation, or in training accuracy; by default
-            the preset's: validation, but training for released D-AVS.
-        test_query: Queries per class of a test task, unless varscale eval is told otherwise.
+        val_items: Items to use of each validation class; by default all.
+        val_alpha: Scale in validation: posterior mean, or one sample per task; by default the
+            preset's.
+        select_by: Keep the best model by validation or training accuracy; by default the
+            preset's.
+        test_query: Queries per class of a test task; by default the preset's.
         seed: Seed of weights, tasks and draws.
-        checkpoint_every: Save after so many steps; 0 for only at the end.
-        log_every: Write TensorBoard events after so many steps; metrics.jsonl has every step.
-        accelerator: auto, cpu, cuda, mps.
+        checkpoint_every: Save a checkpoint every N steps, 0 for only at the end.
+        log_every: Write TensorBoard events every N steps.
+        accelerator: Kind of device: auto, cpu, cuda or mps.
         devices: Processes on this machine.
         num_nodes: Machines.
-        strategy: auto or ddp.
-        precision: 32-true, 64-true, or bf16-mixed: the embedding in bfloat16, all else in float32.
+        strategy: How processes share a step.
+        precision: 32-true, 64-true, or bf16-mixed to embed in bfloat16.
     """
 
     dataset: str
@@ -241,7 +243,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             total = (config.steps or 0) * config.tasks_per_step
             options = {**config.scaler_options, "effective_tasks": total}
             config = replace(config, scaler_options=options)
-    config.sampler(dataset["train"].labels, "train")
+    config.sampler(dataset["train"].labels, "train", class_names=dataset.class_names)
     if config.val_every:
         if "val" not in dataset.class_split:
             raise ValueError(
@@ -272,7 +274,8 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
         )
     split = dataset["val"] if config.val_items is None else dataset["val"].first(config.val_items)
     try:
-        return split, config.sampler(split.labels, "val", n_way=config.val_way)
+        names = dataset.class_names
+        return split, config.sampler(split.labels, "val", n_way=config.val_way, class_names=names)
     except ValueError as error:
         raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
 

@@ -1,11 +1,12 @@
 """Configs as YAML files; one may build on another."""
 
+import difflib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from varscale.runs.config import TrainConfig
 from varscale.core.registry import unknown
+from varscale.runs.config import TrainConfig
 
 BASE = "base"
 """Key of the file that a file builds on, relative to it."""
@@ -41,6 +42,19 @@ def chain(path: Path) -> list[Path]:
         if files[-1] in files[:-1]:
             raise ValueError(f"{path} builds on itself, by way of {files[-1]}.")
     return files
+
+
+def find_config(name: str) -> Path:
+    """The file called `name`, or else the config of that name that comes with varscale."""
+    path, shipped = Path(name), shipped_configs()
+    places = [path, shipped / path, shipped / f"{name}.yaml"]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        known = [p.relative_to(shipped).with_suffix("").as_posix() for p in shipped.rglob("*.yaml")]
+        close = difflib.get_close_matches(name.removesuffix(".yaml"), known, n=1, cutoff=0.6)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"There is no config {name!r}. {hint}varscale ls configs lists them.")
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

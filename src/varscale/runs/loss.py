@@ -10,8 +10,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles of a scale's entries that are logged."""
 
 
-
-
 class TaskLoss(nn.Module):
     """`ScaledModel.loss` as a forward of plain tensors, which is what Fabric and DDP can wrap."""
 

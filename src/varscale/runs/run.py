@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from varscale.core.files import write_whole
+from varscale.data import Dataset
+from varscale.data.sampler import EpisodeSampler
+from varscale.model.scaled import ScaledModel
 from varscale.runs.checkpoint import newest_checkpoint, restore_module
 from varscale.runs.config import TrainConfig, validation
 from varscale.runs.config_files import read_config
-from varscale.data import Dataset
-from varscale.data.sampler import EpisodeSampler
-from varscale.core.files import write_whole
-from varscale.model.scaled import ScaledModel
 from varscale.version import __version__
 
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
@@ -65,8 +65,8 @@ class Run:
             if path.exists():
                 lock.unlink(missing_ok=True)  # of one that was killed when all was done
                 raise ValueError(
-                    f"{path} exists. If it is a run, go on with it by varscale resume {path}; or "
-                    "choose another directory by --out."
+                    f"{path} exists. If it is a run, continue it: varscale resume {path}. If not, "
+                    "choose another directory: --out RUN."
                 )
 
         lock, stage = (path.parent / f".{path.name}.{end}" for end in ("lock", "new"))

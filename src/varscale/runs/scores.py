@@ -7,12 +7,12 @@ from typing import Any, Literal
 import torch
 
 from varscale.core.allocator import keep_memory
+from varscale.core.precision import embedding_in
+from varscale.core.processes import ALONE, Processes
 from varscale.data.dataset import Split
 from varscale.data.sampler import EpisodeSampler, Queries
-from varscale.core.processes import ALONE, Processes
 from varscale.evaluation.evaluation import Evaluation, evaluate
 from varscale.evaluation.metrics import interval, t_interval
-from varscale.core.precision import embedding_in
 from varscale.runs.run import PROVENANCE, Run
 
 
@@ -22,14 +22,15 @@ class Test:
 
     Args:
         episodes: Test tasks.
-        n_way: Classes per task.
-        n_shot: Supports per class; or a list, one number for each class of a task.
-        n_query: Queries: see queries; by default the run's test_query.
-        queries: balanced (n_query of each class) or random (n_query per task, from all classes).
-        dataset: Another dataset, of the same item shape.
-        split: Which classes: train, val or test.
-        seed: Seed of the tasks: the same tasks for every run.
-        samples: Draws of the scale to average the prediction over; 0 uses its mean.
+        n_way: Classes per task; by default as in validation.
+        n_shot: Supports per class; or a list, one number per class; by default as in training.
+        n_query: Queries per class, or per task if queries is random; by default the run's
+            test_query.
+        queries: Draw n_query of each class (balanced), or n_query per task (random).
+        dataset: Another dataset, with items of the same shape; by default the run's.
+        split: Classes to test on: train, val or test.
+        seed: Seed of the tasks; a seed gives every run the same tasks.
+        samples: Average predictions over N draws of the scale; 0 uses its posterior mean.
         precision: 32-true, or bf16-mixed to embed in bfloat16.
     """
 
@@ -88,6 +89,7 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
         queries=test.queries,
         seed=test.seed,
         stream=test.split,
+        class_names=split.dataset.class_names,
     )
     return split, sampler
 

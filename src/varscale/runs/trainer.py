@@ -20,21 +20,30 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from varscale.runs.checkpoint import forget_after, module_tensors, newest_checkpoint, optimizer_tensors, restore_module, restore_optimizers, save_checkpoint, weights_hash
-from varscale.runs.config import TrainConfig, validation
+from varscale.core.files import write_whole
+from varscale.core.processes import Processes, share_batch_norm
+from varscale.data import Dataset
+from varscale.data.feed import Feed
+from varscale.evaluation.evaluation import evaluate
+from varscale.evaluation.metrics import interval
 from varscale.learn.cotraining import Cotraining
 from varscale.learn.optimizers import optimizers, steps_itself
 from varscale.learn.step import Step
-from varscale.runs.loss import TaskLoss
-from varscale.data import Dataset
-from varscale.data.feed import Feed
-from varscale.core.processes import Processes, share_batch_norm
-from varscale.evaluation.evaluation import evaluate
-from varscale.core.files import write_whole
+from varscale.runs.checkpoint import (
+    forget_after,
+    module_tensors,
+    newest_checkpoint,
+    optimizer_tensors,
+    restore_module,
+    restore_optimizers,
+    save_checkpoint,
+    weights_hash,
+)
+from varscale.runs.config import TrainConfig, validation
 from varscale.runs.launch import Signals, launch
 from varscale.runs.logbook import Logbook
-from varscale.evaluation.metrics import interval
-from varscale.runs.run import RESULT, Interrupted, Run
+from varscale.runs.loss import TaskLoss
+from varscale.runs.run import CONFIG, RESULT, Interrupted, Run
 
 Metrics = dict[str, Any]
 
@@ -79,7 +88,7 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
                 if trainer.stopping and not last:
                     raise Interrupted(
                         f"Stopped after step {step + 1} of {trainer.steps}, which is saved. "
-                        f"Go on: varscale resume {path}",
+                        f"Continue: varscale resume {path}",
                         status=128 + trainer.stopping,
                     )
             trainer.finish()
@@ -298,9 +307,13 @@ class Trainer:
         return values
 
     def _diverged(self, step: int, what: str) -> Interrupted:
+        path, lower = self.run.path, f"--lr {self.config.lr / 10:g}"
+        if self.own:  # the scaler has a learning rate of its own
+            lower += f" --scaler_options.lr {(self.model.scaler.lr or 0) / 10:g}"
         return Interrupted(
-            f"Step {step}: {what} Is the learning rate too high (lr {self.config.lr:g}, scaler "
-            f"{self.model.scaler.lr})? {_way_back(self.run)}"
+            f"Step {step}: {what} The learning rate is probably too high. Train again from step 0 "
+            f"with a lower one: varscale train --config {path / CONFIG} {lower} --out {path}-2. "
+            "(varscale resume would repeat the same steps.)"
         )
 
 

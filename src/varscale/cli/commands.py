@@ -1,0 +1,82 @@
+"""The commands by name, and the first page of help: read before anything slow is imported."""
+
+import difflib
+from collections.abc import Collection
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command of the program.
+
+    Attributes:
+        module: File in `varscale.cli` that has it.
+        summary: What it does, in a sentence.
+        group: Who needs it; empty for one that the first page leaves to `varscale data --help`.
+    """
+
+    module: str
+    summary: str
+    group: str = ""
+
+
+TRY, CLASSIFY = "Try it", "Classify with a few examples per class"
+TRAIN, PAPER = "Train and compare models", "Reproduce the paper"
+
+COMMANDS = {
+    "demo": Command("demo", "Train with and without a learned scale, and compare.", TRY),
+    "doctor": Command("doctor", "Show versions, devices and known conflicts.", TRY),
+    "ls": Command("ls", "List scalers, hosts, backbones, presets, configs and datasets.", TRY),
+    "fit": Command("fit", "Fit a classifier to embeddings, or to images.", CLASSIFY),
+    "predict": Command("predict", "Classify items, with probabilities.", CLASSIFY),
+    "embed": Command("embed", "Embed a dataset with a trained model.", CLASSIFY),
+    "export": Command("export", "Write a classifier or a trained model as ONNX.", CLASSIFY),
+    "data": Command("data", "Prepare your images or embeddings as a dataset.", TRAIN),
+    "train": Command("train", "Train a model into a run directory.", TRAIN),
+    "resume": Command("resume", "Continue an interrupted run.", TRAIN),
+    "eval": Command("evaluate", "Test a run: accuracy with its interval, NLL, ECE, Brier.", TRAIN),
+    "compare": Command("compare", "Compare two runs on the same test tasks.", TRAIN),
+    "report": Command("report", "Write an HTML page about runs or results.", TRAIN),
+    "reproduce": Command("reproduce", "Run a table or figure of the paper.", PAPER),
+    "claims": Command("claims", "Judge each claim of the paper by our results.", PAPER),
+    "bench": Command("bench", "Measure the speed of training and evaluation.", PAPER),
+    "data list": Command("data", "List the prepared datasets."),
+    "data prepare": Command("data", "Turn images or embeddings on disk into a dataset."),
+    "data check": Command("data", "Verify every byte of a dataset."),
+    "data show": Command("data", "Draw a contact sheet of a dataset of images."),
+    "data download": Command("data", "Download a public dataset."),
+}
+
+
+def overview() -> str:
+    """The first page of help."""
+    lines = [
+        "varscale learns the scale of a few-shot classifier's distances instead of tuning it.",
+        "",
+        "First example: varscale demo",
+    ]
+    for group in (TRY, CLASSIFY, TRAIN, PAPER):
+        own = {name: command for name, command in COMMANDS.items() if command.group == group}
+        lines += ["", group, *(f"  {name:10} {own[name].summary}" for name in own)]
+    lines += ["", "varscale COMMAND --help shows a command's options and an example."]
+    return "\n".join(lines)
+
+
+def data_overview() -> str:
+    """The help of `varscale data`, which only has commands of its own."""
+    own = {name: command for name, command in COMMANDS.items() if name.startswith("data ")}
+    return "\n".join(
+        [
+            "varscale data COMMAND",
+            "",
+            COMMANDS["data"].summary,
+            "",
+            *(f"  {name.split()[1]:10} {command.summary}" for name, command in own.items()),
+            "",
+            "Example: varscale data prepare mine path/to/folder",
+        ]
+    )
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The known word that was probably meant."""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), None)
