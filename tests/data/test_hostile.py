@@ -19,12 +19,6 @@ from varscale.data.prepare import prepare
 from varscale.data.readers import Options
 from varscale.data.store import list_prepared
 
-
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "data"
-
-
 # --- pickles --------------------------------------------------------------------------------------
 
 DOUBLINGS = 20  # a walk of two million members: enough to be refused, and to end on careless code
