@@ -26,7 +26,7 @@ INF = torch.tensor([[[0.0, 0.0, 0.0], [0.0, torch.inf, 0.0]]])
         ((X, Y, X, Y, 3), "none for class 2"),
         ((NAN, Y, X, Y, 2), "finite support items, got NaN or infinity in 1 of 2"),
         ((X, Y, INF, Y, 2), "finite query items, got NaN or infinity in 1 of 2"),
-        ((X.byte(), Y, X.byte(), Y, 2), r"got torch.uint8. Images are scaled to 0..1"),
+        ((X.byte(), Y, X.byte(), Y, 2), r"got torch.uint8. Convert images to 0..1"),
     ],
 )
 def test_wrong_input_is_refused_in_words(arguments, message):

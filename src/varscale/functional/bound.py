@@ -73,6 +73,6 @@ def log_predictive(
 
     $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
     """
-    if len(logits) == 1:  # the mean of one is itself
+    if len(logits) == 1:  # nothing to average
         return log_softmax(logits[0])
     return log_softmax(logits).logsumexp(0) - math.log(len(logits))
