@@ -6,8 +6,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from varscale.data.dataset import Dataset
-from varscale.data.prepare import already_prepared, prepare
-from varscale.data.readers import Options
+from varscale.data.prepare import find_prepared, prepare
+from varscale.data.readers import ReaderOptions
 from varscale.data.store import list_prepared
 
 FEATURES = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float16)
@@ -33,7 +33,7 @@ def test_embeddings_in_every_form(form, tmp_path, root):
     else:
         source = tmp_path / "e.safetensors"
         save_file({"embeddings": FEATURES, "labels": NUMBERS}, source)
-    manifest = prepare("mine", source, Options(split="2/1/1"), root=root)
+    manifest = prepare("mine", source, ReaderOptions(split="2/1/1"), root=root)
     assert manifest.kind == "embeddings"
     assert forms.split_sizes(manifest) == [2, 1, 1]
     assert sorted(manifest.class_names) == ["3", "5", "7", "9"]
@@ -64,7 +64,7 @@ def test_embeddings_with_names_and_split(tmp_path, root):
         ({"X": FEATURES.astype(int), "y": NUMBERS}, r"floats of shape \(item, dim\)"),
         (
             {"X": np.where(np.eye(12, 5), np.nan, 1.0), "y": NUMBERS},
-            "infinity in 5 rows, the first being row 0",
+            "infinity in 5 rows, first in row 0",
         ),
         ({"X": FEATURES, "y": NUMBERS, "class_names": ["a"]}, r"in 0..0 for the 1 class_names"),
         (
@@ -83,6 +83,6 @@ def test_labels_beside_features_are_looked_at_again(tmp_path, root):
     np.save(tmp_path / "features.npy", FEATURES)
     np.save(tmp_path / "labels.npy", NUMBERS)
     prepare("mine", tmp_path / "features.npy", root=root)
-    assert already_prepared("mine", tmp_path / "features.npy", Options(), root=root)
+    assert find_prepared("mine", tmp_path / "features.npy", ReaderOptions(), root=root)
     np.save(tmp_path / "labels.npy", NUMBERS[::-1].copy())
-    assert not already_prepared("mine", tmp_path / "features.npy", Options(), root=root)
+    assert not find_prepared("mine", tmp_path / "features.npy", ReaderOptions(), root=root)

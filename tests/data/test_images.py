@@ -9,7 +9,7 @@ from PIL import Image
 
 from varscale.data.dataset import Dataset
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
+from varscale.data.readers import ReaderOptions
 
 
 def test_every_kind_of_image(tmp_path, root):
@@ -29,7 +29,7 @@ def test_every_kind_of_image(tmp_path, root):
     }
     for name, content in kinds.items():
         forms.write(source / name / "a.png", content)
-    prepare("kinds", source, Options(size=10, split="1/0/0"), root=root)
+    prepare("kinds", source, ReaderOptions(size=10, split="1/0/0"), root=root)
     dataset = Dataset.open("kinds", root)
     middle = {name: dataset.items[i, 5] for i, name in enumerate(dataset.class_names)}
     assert middle["grey"][5].tolist() == [99, 99, 99]
@@ -46,7 +46,7 @@ def test_the_centre_square_is_kept(tmp_path, root):
     wide.paste("white", (100, 0, 200, 100))
     for name in ("a", "b"):
         forms.write(tmp_path / "wide" / name / "x.png", forms.encoded(wide))
-    prepare("wide", tmp_path / "wide", Options(size=50, grey=True), root=root)
+    prepare("wide", tmp_path / "wide", ReaderOptions(size=50, grey=True), root=root)
     assert (Dataset.open("wide", root).items == 255).all()
 
 
@@ -84,5 +84,5 @@ def test_values_without_a_known_range_are_refused(image, message, tmp_path, root
 def test_a_name_does_not_make_an_image(tmp_path, root):
     forms.write(tmp_path / "s" / "a" / "0.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n")
     forms.write(tmp_path / "s" / "z" / "0.png", forms.encoded(forms.picture(1)))
-    with pytest.raises(ValueError, match="0.jpg in .* it is none of JPEG"):
+    with pytest.raises(ValueError, match="0.jpg in .* it is not one of JPEG"):
         prepare("mine", tmp_path / "s", root=root)

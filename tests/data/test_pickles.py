@@ -28,7 +28,7 @@ def test_a_hostile_pickle_is_refused_and_never_runs(tmp_path, root, monkeypatch)
     with pytest.raises(ValueError, match="was not loaded"):
         prepare("miniimagenet", source, root=root)
     forms.write(source / "mini-imagenet-cache-val.pkl", pickle.dumps({"other": 1}))
-    with pytest.raises(ValueError, match="lacks what such a file has"):
+    with pytest.raises(ValueError, match="does not have the expected content"):
         prepare("miniimagenet", source, root=root)
 
 

@@ -14,35 +14,35 @@ import pytest
 from PIL import Image
 
 from varscale.data.dataset import Dataset
-from varscale.data.prepare import already_prepared, prepare
-from varscale.data.readers import Options
+from varscale.data.prepare import find_prepared, prepare
+from varscale.data.readers import ReaderOptions
 from varscale.data.store import check, list_prepared
 
 
 def test_what_was_prepared_already_is_known(tmp_path, root):
     source = forms.csv_zip(tmp_path / "s")
-    assert already_prepared("miniimagenet", source, Options(size=8), root=root) is None
-    first = prepare("miniimagenet", source, Options(size=8), root=root)
-    there = already_prepared("miniimagenet", source, Options(size=8), root=root)
+    assert find_prepared("miniimagenet", source, ReaderOptions(size=8), root=root) is None
+    first = prepare("miniimagenet", source, ReaderOptions(size=8), root=root)
+    there = find_prepared("miniimagenet", source, ReaderOptions(size=8), root=root)
     assert there.hash == first.hash
-    assert already_prepared("miniimagenet", source, Options(size=9), root=root) is None
+    assert find_prepared("miniimagenet", source, ReaderOptions(size=9), root=root) is None
     os.utime(source)  # touched: it may have changed
-    assert already_prepared("miniimagenet", source, Options(size=8), root=root) is None
-    assert prepare("miniimagenet", source, Options(size=8), root=root).hash == first.hash
+    assert find_prepared("miniimagenet", source, ReaderOptions(size=8), root=root) is None
+    assert prepare("miniimagenet", source, ReaderOptions(size=8), root=root).hash == first.hash
 
 
 def test_the_csv_form_is_known_under_any_name(tmp_path, root):
-    manifest = prepare("mini", forms.csv_flat(tmp_path / "s"), Options(size=8), root=root)
+    manifest = prepare("mini", forms.csv_flat(tmp_path / "s"), ReaderOptions(size=8), root=root)
     assert forms.split_sizes(manifest) == [3, 2, 2]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mine", Options(rotations=True), "'rotations' means nothing to the format 'folder'"),
-        ("mine", Options(split="1/1/1"), "has its split in folders"),
-        ("miniimagenet", Options(split="1/1/1"), "'split' means nothing"),
-        ("omniglot", Options(split="lakes"), "Did you mean 'lake'"),
+        ("mine", ReaderOptions(rotations=True), "'rotations' does not apply to the format 'fol"),
+        ("mine", ReaderOptions(split="1/1/1"), "has its split in folders"),
+        ("miniimagenet", ReaderOptions(split="1/1/1"), "'split' does not apply"),
+        ("omniglot", ReaderOptions(split="lakes"), "Did you mean 'lake'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(name, options, message, tmp_path, root):
@@ -81,16 +81,16 @@ def broken(tmp_path, harm):
     ],
 )
 def test_broken_sources_are_named_and_leave_what_was_there(harm, message, tmp_path, root):
-    good = prepare("miniimagenet", forms.csv_zip(tmp_path / "s"), Options(size=8), root=root)
+    good = prepare("miniimagenet", forms.csv_zip(tmp_path / "s"), ReaderOptions(size=8), root=root)
     with pytest.raises(ValueError, match=message):
-        prepare("miniimagenet", broken(tmp_path, harm), Options(size=8), root=root)
+        prepare("miniimagenet", broken(tmp_path, harm), ReaderOptions(size=8), root=root)
     assert check(root, "miniimagenet").hash == good.hash
     assert [p.name for p in root.iterdir() if p.name != ".miniimagenet.lock"] == ["miniimagenet"]
 
 
 def test_skip_bad_lists_what_was_left_out(tmp_path, root):
     source = broken(tmp_path, "truncated")
-    manifest = prepare("miniimagenet", source, Options(size=8, skip_bad=True), root=root)
+    manifest = prepare("miniimagenet", source, ReaderOptions(size=8, skip_bad=True), root=root)
     assert len(manifest.skipped) == 1
     assert "n0200000001.png" in manifest.skipped[0]
     assert manifest.class_counts == [4, 3, 4, 4, 4, 4, 4]
@@ -99,7 +99,7 @@ def test_skip_bad_lists_what_was_left_out(tmp_path, root):
     for path in (source / "images").iterdir():
         path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="None of the 28 images"):
-        prepare("miniimagenet", source, Options(size=8, skip_bad=True), root=root)
+        prepare("miniimagenet", source, ReaderOptions(size=8, skip_bad=True), root=root)
 
 
 def test_empty_and_wrong_sources(tmp_path, root):
@@ -109,19 +109,19 @@ def test_empty_and_wrong_sources(tmp_path, root):
     with pytest.raises(ValueError, match="got nothing there"):
         prepare("mine", tmp_path / "nowhere", root=root)
     forms.write(tmp_path / "loose" / "a.png", forms.encoded(forms.picture(1)))
-    with pytest.raises(ValueError, match="lie in none, such as a.png"):
+    with pytest.raises(ValueError, match="outside of folders, such as a.png"):
         prepare("mine", tmp_path / "loose", root=root)
     forms.write(tmp_path / "x.zip", b"no zip")
-    with pytest.raises(ValueError, match="no readable zip"):
+    with pytest.raises(ValueError, match="not a readable zip"):
         prepare("mine", tmp_path / "x.zip", root=root)
     forms.write(tmp_path / "x.tar.gz", b"no tar")
-    with pytest.raises(ValueError, match="no readable tar"):
+    with pytest.raises(ValueError, match="not a readable tar"):
         prepare("cifar-fs", tmp_path / "x.tar.gz", root=root)
     forms.write(tmp_path / "x.txt", b"text")
     with pytest.raises(ValueError, match=r"a folder, a .zip or a .tar.gz, got"):
         prepare("cub", tmp_path / "x.txt", root=root)
     with pytest.raises(ValueError, match="image size from 1 to 1024, got 0"):
-        prepare("mine", tmp_path / "loose", Options(size=0), root=root)
+        prepare("mine", tmp_path / "loose", ReaderOptions(size=0), root=root)
     for name in ("", ".hidden", "a/b"):
         with pytest.raises(ValueError, match="name of letters, digits"):
             prepare(name, tmp_path / "empty", root=root)
@@ -129,14 +129,14 @@ def test_empty_and_wrong_sources(tmp_path, root):
 
 def test_a_full_disk_is_said_in_words(tmp_path, root, monkeypatch):
     source = forms.csv_zip(tmp_path / "s")
-    good = prepare("miniimagenet", source, Options(size=8), root=root)
+    good = prepare("miniimagenet", source, ReaderOptions(size=8), root=root)
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(ValueError, match="No space left .* untouched"):
-        prepare("miniimagenet", source, Options(size=16), root=root)
+    with pytest.raises(ValueError, match="No space left .* unchanged"):
+        prepare("miniimagenet", source, ReaderOptions(size=16), root=root)
     assert check(root, "miniimagenet").hash == good.hash
 
 
@@ -144,8 +144,8 @@ KILLED = """
 import sys
 from pathlib import Path
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
-prepare("mine", Path(sys.argv[1]), Options(size=32), root=Path(sys.argv[2]))
+from varscale.data.readers import ReaderOptions
+prepare("mine", Path(sys.argv[1]), ReaderOptions(size=32), root=Path(sys.argv[2]))
 print("done", flush=True)
 """
 
@@ -159,7 +159,7 @@ def test_killed_anywhere_and_run_again_it_ends_the_same(tmp_path, root):
             pixels = noise.integers(0, 255, (120, 120, 3), dtype=np.uint8)
             content = forms.encoded(Image.fromarray(pixels), "JPEG")
             forms.write(source / f"class{c:02d}" / f"{i:03d}.jpg", content)
-    whole = prepare("mine", source, Options(size=32), root=tmp_path / "whole").hash
+    whole = prepare("mine", source, ReaderOptions(size=32), root=tmp_path / "whole").hash
     command = [sys.executable, "-c", KILLED, str(source), str(root)]
     start = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)

@@ -12,7 +12,7 @@ from varscale import functional as vf
 from varscale.data import EpisodeSampler
 from varscale.data.dataset import Dataset
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
+from varscale.data.readers import ReaderOptions
 
 MINI = [
     forms.csv_flat,
@@ -26,7 +26,7 @@ MINI = [
 
 @pytest.mark.parametrize("form", MINI, ids=lambda f: f.__name__)
 def test_miniimagenet_in_every_form(form, tmp_path, root):
-    manifest = prepare("miniimagenet", form(tmp_path / "source"), Options(size=8), root=root)
+    manifest = prepare("miniimagenet", form(tmp_path / "source"), ReaderOptions(size=8), root=root)
     assert forms.split_sizes(manifest) == [3, 2, 2]
     assert manifest.class_names == ["n01", "n02", "n03", "n04", "n05", "n06", "n07"]
     assert manifest.class_counts == [forms.PER_CLASS] * 7
@@ -39,7 +39,7 @@ def test_miniimagenet_in_every_form(form, tmp_path, root):
 
 
 def test_the_same_content_has_the_same_hash_however_it_was_packed(tmp_path, root):
-    options = Options(size=8)
+    options = ReaderOptions(size=8)
     hashes = {
         prepare(
             "mini", form(tmp_path / form.__name__), options, form="miniimagenet", root=root
@@ -88,9 +88,9 @@ def test_omniglot_archives(form, tmp_path, root):
     assert items.shape[1:] == (28, 28, 1)
     assert items[0, 0, 0, 0] == 0  # paper is black
     assert items[0, 14, 6, 0] > 200  # ink is bright
-    lake = prepare("omniglot", source, Options(split="lake"), root=root)
+    lake = prepare("omniglot", source, ReaderOptions(split="lake"), root=root)
     assert forms.split_sizes(lake) == [46, 0, 3]
-    turned = prepare("omniglot", source, Options(rotations=True), root=root)
+    turned = prepare("omniglot", source, ReaderOptions(rotations=True), root=root)
     assert len(turned.class_names) == 4 * len(homes)
     index = turned.class_names.index("Greek/character01/rot090")
     assert turned.class_split[index] == "train"
@@ -113,7 +113,7 @@ def test_cub(tmp_path, root):
 
 def test_tieredimagenet(tmp_path, root):
     source = forms.split_class_folders(tmp_path / "source")
-    manifest = prepare("tieredimagenet", source, Options(size=8), root=root)
+    manifest = prepare("tieredimagenet", source, ReaderOptions(size=8), root=root)
     assert forms.split_sizes(manifest) == [3, 2, 2]
 
 
@@ -136,13 +136,13 @@ def test_any_folder_of_class_folders(tmp_path, root):
     for c in range(10):
         for i in range(2 + c):
             forms.write(source / f"class{c}" / f"{i}.png", forms.encoded(forms.picture(c)))
-    manifest = prepare("mine", source, Options(size=12, split="6/2/2"), root=root)
+    manifest = prepare("mine", source, ReaderOptions(size=12, split="6/2/2"), root=root)
     assert forms.split_sizes(manifest) == [6, 2, 2]
     counts = dict(zip(manifest.class_names, manifest.class_counts, strict=True))
     assert counts == {f"class{c}": 2 + c for c in range(10)}
-    again = prepare("again", source, Options(size=12, split="6/2/2"), root=root)
+    again = prepare("again", source, ReaderOptions(size=12, split="6/2/2"), root=root)
     assert again.hash == manifest.hash
-    other = prepare("other", source, Options(size=12, split="6/2/2", seed=1), root=root)
+    other = prepare("other", source, ReaderOptions(size=12, split="6/2/2", seed=1), root=root)
     assert other.hash != manifest.hash
     given = prepare("given", forms.split_class_folders(tmp_path / "split"), root=root)
     assert forms.split_sizes(given) == [3, 2, 2]
@@ -211,11 +211,11 @@ def real(name):
 @pytest.mark.parametrize(
     ("name", "file", "options", "items", "sizes"),
     [
-        ("miniimagenet", "miniimagenet_84x84.zip", Options(size=8), 28_000, [64, 16, 20]),
-        ("omniglot", "omniglot_28x28.npz", Options(), 32_460, [1028, 172, 423]),
-        ("omniglot", "omniglot_28x28.npz", Options(split="lake"), 32_460, [964, 0, 659]),
-        ("clinc150", "clinc150_minilm.npz", Options(), 22_500, [50, 50, 50]),
-        ("banking77", "banking77_minilm.npz", Options(), 13_083, [25, 25, 27]),
+        ("miniimagenet", "miniimagenet_84x84.zip", ReaderOptions(size=8), 28_000, [64, 16, 20]),
+        ("omniglot", "omniglot_28x28.npz", ReaderOptions(), 32_460, [1028, 172, 423]),
+        ("omniglot", "omniglot_28x28.npz", ReaderOptions(split="lake"), 32_460, [964, 0, 659]),
+        ("clinc150", "clinc150_minilm.npz", ReaderOptions(), 22_500, [50, 50, 50]),
+        ("banking77", "banking77_minilm.npz", ReaderOptions(), 13_083, [25, 25, 27]),
     ],
 )
 def test_real_data(name, file, options, items, sizes, root):

@@ -6,7 +6,7 @@ import forms
 import pytest
 
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
+from varscale.data.readers import ReaderOptions
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_links_are_followed_and_loops_are_not(tmp_path, root):
     (tmp_path / "s" / "cats").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "s" / "again").symlink_to(tmp_path / "s")
     (tmp_path / "s" / "nowhere").symlink_to(tmp_path / "missing")
-    manifest = prepare("mine", tmp_path / "s", Options(split="1/0/0"), root=root)
+    manifest = prepare("mine", tmp_path / "s", ReaderOptions(split="1/0/0"), root=root)
     assert sorted(manifest.class_names) == ["cats", "dogs"]
 
 
