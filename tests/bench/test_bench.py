@@ -7,7 +7,7 @@ import torch
 from varscale import bench
 from varscale.backbones import Conv4
 from varscale.bench import plain, samplers, steps, timing
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])
@@ -49,7 +49,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
 
 
 def test_a_whole_step_learns(tmp_path):
-    dataset = synthetic(tmp_path, (28, 28, 1), classes=6, per_class=8)
+    dataset = noise_dataset(tmp_path, (28, 28, 1), classes=6, per_class=8)
     task = {"n_way": 3, "n_shot": 1, "n_query": 2}
     with steps.whole_step(tmp_path, dataset, scaler="svs", **task) as step:
         step()

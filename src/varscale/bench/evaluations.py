@@ -1,4 +1,4 @@
-"""Ten thousand test tasks, and drawing them."""
+"""Time of evaluating 10,000 test tasks, of embedding their items, and of drawing tasks."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from varscale.bench.plain import Plain
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 from varscale.bench.timing import Ratio, interleave, ratio_of
 from varscale.core.precision import embedding_in, has_bfloat16
 from varscale.data import EpisodeSampler
@@ -16,7 +16,7 @@ from varscale.model.factory import create
 
 def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
     """Five-way 1-shot 15-query, on as many 28x28 images as Omniglot's test classes have."""
-    dataset = synthetic(folder, (28, 28, 1), classes=423, per_class=20, name="characters")
+    dataset = noise_dataset(folder, (28, 28, 1), classes=423, per_class=20, name="characters")
     split = dataset["train"]
     sampler = EpisodeSampler(split.labels, n_way=5, n_shot=1, n_query=15, stream="test")
     options = {"image_size": 28, "in_channels": 1}
@@ -37,7 +37,7 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
             ratio_of(usual, ours, repeats=repeats),
             150.0,
             True,
-            "10,000 episodes each embedded anew (extrapolated from 100) over ours, 28x28",
+            "10,000 episodes embedded separately (extrapolated from 100) over ours, 28x28",
         ),
         Ratio(
             "eval_over_embed",
@@ -53,7 +53,7 @@ def embedding_bf16(folder: Path, repeats: int) -> list[Ratio]:
     """Embedding a split in bfloat16 over float32, where the CPU has instructions for it."""
     if not has_bfloat16():
         return []
-    split = synthetic(folder, (84, 84, 3), classes=20, per_class=32, name="photos")["train"]
+    split = noise_dataset(folder, (84, 84, 3), classes=20, per_class=32, name="photos")["train"]
     model, device = create(backbone_options={"image_size": 84}).eval(), torch.device("cpu")
 
     def in_bf16() -> None:

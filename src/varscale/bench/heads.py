@@ -1,4 +1,4 @@
-"""Heads against the code that everybody writes first, and against plain matrix products."""
+"""Time of heads, compared with broadcasting and with plain matrix products."""
 
 import torch
 import torch.nn.functional as F
