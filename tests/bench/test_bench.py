@@ -30,7 +30,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
         monkeypatch.setattr(module, "has_bfloat16", lambda: bfloat16)
     monkeypatch.setattr(bench, "Plain", NoProcess)
     monkeypatch.setattr(bench.processes, "_seconds", lambda *_, devices, **__: 2.0 / devices)
-    monkeypatch.setattr(bench.processes, "synthetic", lambda *_, **__: None)
+    monkeypatch.setattr(bench.processes, "noise_dataset", lambda *_, **__: None)
     ratios = {ratio.key: ratio for ratio in bench.run(repeats=1)}
     assert {key for key in ratios if "bf16" not in key} == {
         "train_over_floor_84", "train_over_floor_32", "train_over_floor_28",

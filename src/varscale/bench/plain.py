@@ -36,7 +36,7 @@ def training_step(network: nn.Module, images: Tensor) -> Callable[[], None]:
 
 
 def usual_evaluation(episodes: int) -> Callable[[], None]:
-    """Five-way 1-shot tasks of 423 classes x 20 grey 28x28 images, embedded separately."""
+    """Five-way 1-shot tasks of 423 classes x 20 grey 28x28 images, each embedded separately."""
     network = plain_conv4(1).eval()
     items = torch.randint(256, (423, 20, 1, 28, 28), dtype=torch.uint8)
 
@@ -44,9 +44,9 @@ def usual_evaluation(episodes: int) -> Callable[[], None]:
         hits = []
         for _ in range(episodes):
             classes = random.sample(range(423), 5)
-            picked = [random.sample(range(20), 16) for _ in classes]
+            picks = [random.sample(range(20), 16) for _ in classes]
             images = [
-                [items[c, i].float() / 255 for i in p] for c, p in zip(classes, picked, strict=True)
+                [items[c, i].float() / 255 for i in p] for c, p in zip(classes, picks, strict=True)
             ]
             support = torch.stack([one[0] for one in images])
             query = torch.stack([image for one in images for image in one[1:]])

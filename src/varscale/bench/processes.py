@@ -15,7 +15,7 @@ STEPS, WARM_UP = 12, 3
 
 
 def ddp_2_over_1(folder: Path, repeats: int) -> Ratio:
-    """Throughput of `varscale train` with two processes over one, two tasks per step, 84x84."""
+    """Measure `varscale train` with two processes over one, two tasks per step, 84x84."""
     noise_dataset(folder / "data", (84, 84, 3), classes=64, per_class=40, name="shared")
     rounds = max(1, repeats // 5)
     one, two = [], []

@@ -41,7 +41,7 @@ def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Calla
 
 
 def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
-    """A whole step over forward, backward and Adam of the same backbone on a resident batch.
+    """Measure a whole step over forward, backward and Adam of the backbone on a resident batch.
 
     Also the step in bfloat16, if the CPU has instructions for it, over the same floor in float32.
     """
@@ -70,7 +70,7 @@ def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
 
 
 def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
-    """Plain NCHW Conv-4 with the default allocator, in its own process, over ours."""
+    """Measure a plain NCHW Conv-4 with the default allocator, in its own process, over ours."""
     ratios = []
     for size, target in ((32, 1.4), (84, 2.0)):
         images = torch.rand(100, 3, size, size).contiguous(memory_format=torch.channels_last)
@@ -92,7 +92,7 @@ def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
 
 
 def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
-    """A step with a scaler over one without, Conv-4, 84x84, 5-way 5-shot."""
+    """Measure a step with a scaler over one without: Conv-4, 84x84, 5-way 5-shot."""
     dataset = noise_dataset(folder, (84, 84, 3), classes=64, per_class=40, name="overhead")
     ratios = []
     for scaler, target in (("svs", 1.01), ("d-svs", 1.02), ("d-avs", 1.05)):
@@ -114,7 +114,7 @@ def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
 
 
 def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
-    """A step of TADAM over its three backbone passes; ResNet-12 of a quarter's width, 32x32."""
+    """Measure a step of TADAM over its three backbone passes: ResNet-12, quarter width, 32x32."""
     dataset = noise_dataset(folder, (32, 32, 3), classes=64, per_class=40, name="tadam")
     shape = {"image_size": 32, "width": 0.25}
     tadam = {"host": "tadam", "metric": "norm", "backbone": "resnet12", "backbone_options": shape}
@@ -140,7 +140,7 @@ def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
 
 
 def tasks_per_second(folder: Path, repeats: int) -> Ratio:
-    """Scaler training on frozen 384-d embeddings, 10-way 1-shot 10-query."""
+    """Measure scaler training on frozen 384-d embeddings: 10-way 1-shot 10-query tasks a second."""
     split = noise_dataset(folder, (384,), classes=50, per_class=150)["train"]
     table = split.items(torch.arange(len(split)))
     tasks = MixedTasks(split.labels, ways=(10,), shots=(1,))

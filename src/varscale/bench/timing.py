@@ -75,7 +75,7 @@ def ratio_of(
 
 
 def peak_memory(step: Callable[[], object]) -> int:
-    """Most bytes that a step allocates at any one time, from the records of the allocator."""
+    """Peak memory of a step beyond what is held before it, in bytes, from torch's profiler."""
     step()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()

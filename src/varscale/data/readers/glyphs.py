@@ -105,7 +105,7 @@ def _letters(tree: Tree) -> dict[str, tuple[str, ...]]:
 
 
 def draw(char: str, faces: tuple[str, ...], index: int, seed: int) -> np.ndarray:
-    """Draw a letter, for the `index`-th time of all: bright ink on black, distorted by a seed."""
+    """Draw a letter as drawing number `index`: bright ink on black, distorted by a seed."""
     u = uniform(seed, "glyphs", index, 1, 9 + 2 * CANVAS)[0]
     face = faces[int(u[0] * len(faces))]
     ink = Image.fromarray(_ink(char, face, 36 + int(14 * u[1]), int(3 * u[2])))
