@@ -14,7 +14,7 @@ from PIL import Image
 
 import varscale
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
+from varscale.data.readers import ReaderOptions
 
 # New examples at every desk, the same ones in CI: a change must not fail for another's luck.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -91,7 +91,7 @@ def tiny_images(home, tmp_path_factory):
                 path = root / split / f"{split}{k}" / f"{i}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(pixels.astype(np.uint8)).save(path)
-    prepare("tiny-images", root, Options(size=8, grey=True))
+    prepare("tiny-images", root, ReaderOptions(size=8, grey=True))
     return "tiny-images"
 
 

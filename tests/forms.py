@@ -4,12 +4,18 @@ import io
 import pickle
 import tarfile
 import zipfile
+from collections import Counter
 
 import numpy as np
 from PIL import Image
 
 CLASSES = {"train": ["n01", "n02", "n03"], "val": ["n04", "n05"], "test": ["n06", "n07"]}
 PER_CLASS = 4
+
+
+def split_sizes(manifest):
+    """Train, val and test classes of a prepared dataset."""
+    return [Counter(manifest.class_split)[s] for s in ("train", "val", "test")]
 
 
 def picture(number, size=(20, 16), mode="RGB"):

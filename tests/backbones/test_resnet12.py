@@ -124,7 +124,7 @@ def test_channels_last():
     [
         ({"width": 0.001}, "at least 1/64, got 0.001"),
         ({"width": float("inf")}, "at least 1/64, got inf"),
-        ({"image_size": 0}, "Expected images, got in_channels=3 and image_size=0"),
+        ({"image_size": 0}, "one pixel, got in_channels=3, image_size=0"),
         ({"pools": 5}, "Expected 0 to 4 pools, got 5"),
         ({"activation": "swish"}, "Unknown activation 'swish'; known: relu, silu"),
         ({"pixel_range": 0.0}, "Expected pixel_range > 0, got 0.0"),

@@ -7,7 +7,7 @@ import torch
 from varscale import bench
 from varscale.backbones import Conv4
 from varscale.bench import plain, samplers, steps, timing
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])
@@ -30,7 +30,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
         monkeypatch.setattr(module, "has_bfloat16", lambda: bfloat16)
     monkeypatch.setattr(bench, "Plain", NoProcess)
     monkeypatch.setattr(bench.processes, "_seconds", lambda *_, devices, **__: 2.0 / devices)
-    monkeypatch.setattr(bench.processes, "synthetic", lambda *_, **__: None)
+    monkeypatch.setattr(bench.processes, "noise_dataset", lambda *_, **__: None)
     ratios = {ratio.key: ratio for ratio in bench.run(repeats=1)}
     assert {key for key in ratios if "bf16" not in key} == {
         "train_over_floor_84", "train_over_floor_32", "train_over_floor_28",
@@ -49,7 +49,7 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
 
 
 def test_a_whole_step_learns(tmp_path):
-    dataset = synthetic(tmp_path, (28, 28, 1), classes=6, per_class=8)
+    dataset = noise_dataset(tmp_path, (28, 28, 1), classes=6, per_class=8)
     task = {"n_way": 3, "n_shot": 1, "n_query": 2}
     with steps.whole_step(tmp_path, dataset, scaler="svs", **task) as step:
         step()

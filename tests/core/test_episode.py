@@ -14,11 +14,14 @@ INF = torch.tensor([[[0.0, 0.0, 0.0], [0.0, torch.inf, 0.0]]])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((X[0], Y[0], X, Y, 2), r"\(task, support, ...\), got \(2, 3\). One task is x\[None\]"),
+        (
+            (X[0], Y[0], X, Y, 2),
+            r"\(task, support, ...\), got \(2, 3\). Pass one task as x\[None\]",
+        ),
         ((X, Y[0], X, Y, 2), r"shape \(1, 2\), got \(2,\)"),
         ((X, Y, X, Y[:, :1], 2), "one label per query"),
         ((X, Y, X.expand(2, 2, 3), Y.expand(2, 2), 2), "got 1 and 2 tasks"),
-        ((X, Y, torch.zeros(1, 2, 4), Y, 2), "items of one shape"),
+        ((X, Y, torch.zeros(1, 2, 4), Y, 2), "items of the same shape"),
         ((X[:0], Y[:0], X[:0], Y[:0], 2), "at least one task"),
         ((X, Y.bool(), X, Y, 2), "integer support labels, got torch.bool"),
         ((X, Y, X, Y, 1), "at least 2 classes per task, got n_way=1"),
@@ -26,7 +29,7 @@ INF = torch.tensor([[[0.0, 0.0, 0.0], [0.0, torch.inf, 0.0]]])
         ((X, Y, X, Y, 3), "none for class 2"),
         ((NAN, Y, X, Y, 2), "finite support items, got NaN or infinity in 1 of 2"),
         ((X, Y, INF, Y, 2), "finite query items, got NaN or infinity in 1 of 2"),
-        ((X.byte(), Y, X.byte(), Y, 2), r"got torch.uint8. Images are scaled to 0..1"),
+        ((X.byte(), Y, X.byte(), Y, 2), r"got torch.uint8. Convert images to 0..1"),
     ],
 )
 def test_wrong_input_is_refused_in_words(arguments, message):

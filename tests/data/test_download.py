@@ -55,7 +55,7 @@ def test_files_are_fetched_once(server, tmp_path):
 @pytest.mark.parametrize("harm", ["cut", "wrong"])
 def test_a_broken_file_is_refused_and_the_next_run_goes_on(harm, server, tmp_path):
     server.harm = {"two.zip": harm}
-    with pytest.raises(ValueError, match="could not be fetched.*Run the command again"):
+    with pytest.raises(ValueError, match="could not be downloaded.*Run the command again"):
         downloading.download("small", tmp_path, server.url)
     assert not (tmp_path / "two.zip").exists()
     downloading.download("small", tmp_path, server.url)
@@ -64,7 +64,7 @@ def test_a_broken_file_is_refused_and_the_next_run_goes_on(harm, server, tmp_pat
 
 
 def test_nobody_there(server, tmp_path):
-    with pytest.raises(ValueError, match="could not be fetched from http://127.0.0.1:9/"):
+    with pytest.raises(ValueError, match="could not be downloaded from http://127.0.0.1:9/"):
         downloading.download("small", tmp_path)
 
 

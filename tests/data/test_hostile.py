@@ -16,14 +16,8 @@ import pytest
 
 from varscale.data.pickles import read_pickle
 from varscale.data.prepare import prepare
-from varscale.data.readers import Options
+from varscale.data.readers import ReaderOptions
 from varscale.data.store import list_prepared
-
-
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "data"
-
 
 # --- pickles --------------------------------------------------------------------------------------
 
@@ -168,7 +162,7 @@ def test_a_tar_that_does_not_fit_in_memory_is_said_in_words(tmp_path, root, monk
         raise MemoryError
 
     monkeypatch.setattr(tarfile.ExFileObject, "read", full)
-    with pytest.raises(ValueError, match="kept in memory, which is too small .* Unpack it"):
+    with pytest.raises(ValueError, match="does not fit into memory. Unpack it"):
         prepare("mine", tar_of(tmp_path / "x.tgz", {"a/0.png": b"x"}), root=root)
 
 
@@ -179,7 +173,7 @@ def test_a_damaged_tar_is_said_in_words(form, tmp_path, root):
     content = bytearray(form.compress(bytes(content)))
     content[500_000:500_100] = 100 * b"\xff"
     forms.write(tmp_path / "x.tar.gz", bytes(content))
-    with pytest.raises(ValueError, match="no readable tar archive"):
+    with pytest.raises(ValueError, match="not a readable tar archive"):
         prepare("mine", tmp_path / "x.tar.gz", root=root)
 
 
@@ -189,10 +183,10 @@ def test_a_tar_with_damaged_headers_is_said_in_words(tmp_path, root):
         info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
         info.size = 3
         archive.addfile(info, io.BytesIO(b"abc"))
-    with pytest.raises(ValueError, match="no readable tar archive: a damaged header.* Copy it"):
+    with pytest.raises(ValueError, match="not a readable tar archive: a damaged header.* Copy it"):
         prepare("mine", tmp_path / "x.tar", root=root)
     forms.write(tmp_path / "empty.tar", b"")
-    with pytest.raises(ValueError, match=r"^[^\n]*no readable tar archive[^\n]*Copy it again\.$"):
+    with pytest.raises(ValueError, match=r"^[^\n]*not a readable tar[^\n]*Copy it again\.$"):
         prepare("mine", tmp_path / "empty.tar", root=root)
 
 
@@ -296,14 +290,14 @@ def test_class_names_of_cifar_are_checked_too(tmp_path, root):
 
 @pytest.mark.parametrize("kind", ["folder", "embeddings", "bad images"])
 def test_one_class_is_too_few(kind, tmp_path, root):
-    source, options = tmp_path / "s", Options(skip_bad=kind == "bad images")
+    source, options = tmp_path / "s", ReaderOptions(skip_bad=kind == "bad images")
     if kind == "embeddings":
-        source, options = tmp_path / "s.npz", Options()
+        source, options = tmp_path / "s.npz", ReaderOptions()
         np.savez(source, X=np.eye(3), y=["a", "a", "a"])
     else:
         forms.write(source / "a" / "0.png", PICTURE)
     if kind == "bad images":
         forms.write(source / "b" / "0.png", b"nothing")
-    with pytest.raises(ValueError, match=r"at least two classes in .* got 'a' alone. Add classes"):
+    with pytest.raises(ValueError, match=r"at least two classes in .* got only 'a'. Add classes"):
         prepare("mine", source, options, root=root)
     assert list_prepared(root) == []

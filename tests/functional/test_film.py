@@ -30,9 +30,9 @@ def test_channels_last_stays(case):
 
 def test_tasks_of_unequal_size_are_refused(case, as_user):
     x, gamma, beta = case
-    with pytest.raises(ValueError, match="as many items of each of 2 tasks, got 5 items"):
+    with pytest.raises(ValueError, match="equally many items of each of 2 tasks, got 5 items"):
         film(x[:5], gamma, beta)
-    with pytest.raises(ValueError, match="as many items of each of 0 tasks"):
+    with pytest.raises(ValueError, match="equally many items of each of 0 tasks"):
         film(x, gamma[:0], beta[:0])
     with pytest.raises(ValueError, match=r"shape \(task, 4\), got \(2, 4\) and \(1, 4\)"):
         film(x, gamma, beta[:1])

@@ -223,8 +223,8 @@ def test_log_predictive_averages_probabilities(generator):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: vf.dot_logits(torch.ones(2, 5), torch.ones(3, 4)), "of one dim"),
-        (lambda: vf.dot_logits(torch.ones(5), torch.ones(3, 5)), "of one dim"),
+        (lambda: vf.dot_logits(torch.ones(2, 5), torch.ones(3, 4)), "of the same dim"),
+        (lambda: vf.dot_logits(torch.ones(5), torch.ones(3, 5)), "of the same dim"),
         (
             lambda: vf.dot_logits(torch.ones(2, 5), torch.ones(3, 5), torch.ones(2)),
             "last axis is 1",

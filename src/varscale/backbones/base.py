@@ -1,4 +1,4 @@
-"""What every backbone is: a module that knows its embedding size."""
+"""Base class of backbones: a module that knows its embedding size."""
 
 from abc import ABC, abstractmethod
 

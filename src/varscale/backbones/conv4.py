@@ -1,4 +1,4 @@
-"""Conv-4, the four-block convolutional network of few-shot learning, in its fast form."""
+"""Conv-4, the four-block convolutional network of few-shot learning, in a fast form."""
 
 from typing import Literal, get_args
 
@@ -11,16 +11,16 @@ from varscale.backbones.base import BACKBONES, Backbone
 from varscale.core.registry import unknown
 
 BatchNormInit = Literal["uniform", "ones"]
-"""Start of the batch-norm weights: `uniform` on (0, 1) as PyTorch 0.4 had it and the published
-results did, or `ones` as PyTorch has it today."""
+"""Initial batch-norm weights: `uniform` on (0, 1) as in PyTorch 0.4 and the published results, or
+`ones` as in PyTorch today."""
 
 
 class ConvBlocks(Backbone):
     """Blocks of 3x3 convolution, batch norm, 2x2 max pool, ReLU; then flatten.
 
-    The textbook has the ReLU before the pool. The two commute, values and gradients alike, and
-    this order applies the ReLU to a quarter of the pixels. Batches run in channels_last, which is
-    faster on CPU and GPU; the embedding is laid out as in the textbook all the same.
+    Textbooks put the ReLU before the pool. The two commute, in values and in gradients, and this
+    order applies the ReLU to a quarter of the pixels. Batches run in channels_last, which is faster
+    on CPU and GPU; the entries of the embedding keep the textbook's order.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""ResNet-12 as TADAM has it, with places where a task may modulate it."""
+"""ResNet-12 as in TADAM, with layers that a task can modulate."""
 
 from typing import Literal, get_args
 
@@ -21,8 +21,8 @@ PER_BLOCK = 3
 class ResNet12(Backbone):
     """Four residual blocks of three 3x3 convolutions: images become M = 512 numbers.
 
-    With a condition, the output of each of the twelve batch norms on the main path is modulated
-    (M21), for each task by its own numbers. All convolutions are without bias; there is no dropout.
+    A condition modulates the output of each of the twelve batch norms on the main path (M21),
+    separately for each task. Convolutions have no bias, and there is no dropout.
 
     Args:
         in_channels: 3 for colour, 1 for grey.
@@ -33,7 +33,7 @@ class ResNet12(Backbone):
         pixel_range: Multiplies the pixels: 1 for 0..1, 255 for the raw values of TADAM's code.
 
     Attributes:
-        film_channels: Channels at each of the twelve places.
+        film_channels: Channels of each of the twelve modulated layers.
 
     Example:
         >>> ResNet12(image_size=32, width=0.25)(torch.rand(2, 3, 32, 32)).shape
@@ -60,7 +60,9 @@ class ResNet12(Backbone):
         if not 1 / FILTERS[0] <= width < float("inf"):
             raise ValueError(f"Expected a width of at least 1/{FILTERS[0]}, got {width!r}.")
         if min(in_channels, image_size) < 1:
-            raise ValueError(f"Expected images, got {in_channels=} and {image_size=}.")
+            raise ValueError(
+                f"Expected at least one channel and one pixel, got {in_channels=}, {image_size=}."
+            )
         filters = [round(width * n) for n in FILTERS]
         self.in_shape = (in_channels, image_size, image_size)
         self.out_dim = filters[-1]
@@ -77,7 +79,7 @@ class ResNet12(Backbone):
     def forward(
         self, items: Float[Tensor, "batch channel height width"], condition: Condition | None = None
     ) -> Float[Tensor, "batch dim"]:
-        """Embed a batch of images; with a condition, those of equally large tasks in turn."""
+        """Embed a batch of images; a condition needs equally many of each task, task by task."""
         if condition is not None and len(condition) != len(self.film_channels):
             raise ValueError(
                 f"Expected a condition of {len(self.film_channels)} pairs, got {len(condition)}."
@@ -92,7 +94,7 @@ class ResNet12(Backbone):
 
 
 class Block(nn.Module):
-    """Three convolutions beside a 1x1 shortcut; their sum, activated and perhaps pooled."""
+    """Three convolutions plus a 1x1 shortcut, then an activation and an optional max pool."""
 
     def __init__(self, channels: int, filters: int, *, activation: Activation, pool: bool) -> None:
         super().__init__()
@@ -105,7 +107,7 @@ class Block(nn.Module):
         self.pool = pool
 
     def forward(self, x: Tensor, condition: Condition | None) -> Tensor:
-        """The block's output, its height and width halved, rounding up, where it pools."""
+        """Apply the block; a pool halves height and width, rounding up."""
         shortcut = self.shortcut(x)
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             x = norm(conv(x if number == 0 else self.activation(x)))
@@ -117,7 +119,7 @@ class Block(nn.Module):
 
 def _convolution(channels: int, filters: int, side: int) -> nn.Conv2d:
     conv = nn.Conv2d(channels, filters, side, padding=side // 2, bias=False)
-    nn.init.normal_(conv.weight, std=(0.2 / (side * side * filters)) ** 0.5)  # TADAM's
+    nn.init.normal_(conv.weight, std=(0.2 / (side * side * filters)) ** 0.5)  # as in TADAM
     return conv
 
 

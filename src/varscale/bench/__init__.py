@@ -1,4 +1,7 @@
-"""Speed as ratios, each measured interleaved in one run: absolute times say more of the machine."""
+"""Benchmarks: speed as ratios of alternating measurements, because times depend on the machine.
+
+Measurements and the plain code that they compare with belong here; only the CLI uses them.
+"""
 
 import tempfile
 from collections.abc import Callable
@@ -44,7 +47,7 @@ def run(repeats: int = 15, parts: list[str] | None = None) -> list[Ratio]:
 
     Args:
         repeats: Interleaved turns of a slow measurement; fast ones get more.
-        parts: Which of `PARTS`; all when not given.
+        parts: Names in `PARTS`; all if not given.
     """
     if repeats < 1:
         raise ValueError(f"Expected repeats >= 1, got {repeats}.")

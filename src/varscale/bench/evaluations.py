@@ -1,4 +1,4 @@
-"""Ten thousand test tasks, and drawing them."""
+"""Time of evaluating 10,000 test tasks, of embedding their items, and of drawing tasks."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from varscale.bench.plain import Plain
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 from varscale.bench.timing import Ratio, interleave, ratio_of
 from varscale.core.precision import embedding_in, has_bfloat16
 from varscale.data import EpisodeSampler
@@ -15,8 +15,8 @@ from varscale.model.factory import create
 
 
 def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
-    """Five-way 1-shot 15-query, on as many 28x28 images as Omniglot's test classes have."""
-    dataset = synthetic(folder, (28, 28, 1), classes=423, per_class=20, name="characters")
+    """Measure 5-way 1-shot 15-query tasks, on as many 28x28 images as Omniglot's test set."""
+    dataset = noise_dataset(folder, (28, 28, 1), classes=423, per_class=20, name="characters")
     split = dataset["train"]
     sampler = EpisodeSampler(split.labels, n_way=5, n_shot=1, n_query=15, stream="test")
     options = {"image_size": 28, "in_channels": 1}
@@ -37,7 +37,7 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
             ratio_of(usual, ours, repeats=repeats),
             150.0,
             True,
-            "10,000 episodes each embedded anew (extrapolated from 100) over ours, 28x28",
+            "10,000 episodes each embedded separately (extrapolated from 100) over ours, 28x28",
         ),
         Ratio(
             "eval_over_embed",
@@ -50,10 +50,10 @@ def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:
 
 
 def embedding_bf16(folder: Path, repeats: int) -> list[Ratio]:
-    """Embedding a split in bfloat16 over float32, where the CPU has instructions for it."""
+    """Measure embedding in bfloat16 over float32, if the CPU has instructions for bfloat16."""
     if not has_bfloat16():
         return []
-    split = synthetic(folder, (84, 84, 3), classes=20, per_class=32, name="photos")["train"]
+    split = noise_dataset(folder, (84, 84, 3), classes=20, per_class=32, name="photos")["train"]
     model, device = create(backbone_options={"image_size": 84}).eval(), torch.device("cpu")
 
     def in_bf16() -> None:
@@ -66,7 +66,7 @@ def embedding_bf16(folder: Path, repeats: int) -> list[Ratio]:
 
 
 def episodes_per_second(repeats: int) -> Ratio:
-    """Rate of index sampling: five-way 5-shot 15-query episodes of 64 classes x 600 items."""
+    """Measure sampling: 5-way 5-shot 15-query episodes per second, of 64 classes x 600 items."""
     sampler = EpisodeSampler(np.repeat(np.arange(64), 600), n_way=5, n_shot=5, n_query=15)
     count = 5000
 

@@ -1,4 +1,4 @@
-"""Heads against the code that everybody writes first, and against plain matrix products."""
+"""Time of heads, compared with broadcasting and with plain matrix products."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from varscale.model.factory import create
 
 
 def head_dsvs(repeats: int) -> list[Ratio]:
-    """75 queries, 5 ways, M = 1600, forward and backward: broadcasting against ours."""
+    """Measure broadcasting over ours: 75 queries, 5 ways, M = 1600, forward and backward."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(75, 1600, generator=generator).requires_grad_()
     reference = torch.randn(5, 1600, generator=generator).requires_grad_()
@@ -47,7 +47,7 @@ def head_dsvs(repeats: int) -> list[Ratio]:
 
 
 def head_over_plain(repeats: int) -> Ratio:
-    """A task of 5 ways, 5 shots and 75 queries, M = 1600: the whole model against plain torch."""
+    """Measure the whole model over plain torch: 5 ways, 5 shots, 75 queries, M = 1600."""
     dim, way = 1600, 5
     generator = torch.Generator().manual_seed(0)
     support = torch.randn(1, 25, dim, generator=generator)

@@ -1,4 +1,4 @@
-"""What everybody else runs, in a process of its own: plain Conv-4, the default allocator.
+"""The baseline, in a separate process: a plain Conv-4 with the default allocator.
 
 The process reads the name of a job from each line of its input, does it once, and answers with the
 seconds it took.
@@ -36,7 +36,7 @@ def training_step(network: nn.Module, images: Tensor) -> Callable[[], None]:
 
 
 def usual_evaluation(episodes: int) -> Callable[[], None]:
-    """Five-way 1-shot tasks of 423 classes x 20 grey 28x28 images, each embedded anew."""
+    """Five-way 1-shot tasks of 423 classes x 20 grey 28x28 images, each embedded separately."""
     network = plain_conv4(1).eval()
     items = torch.randint(256, (423, 20, 1, 28, 28), dtype=torch.uint8)
 
@@ -44,9 +44,9 @@ def usual_evaluation(episodes: int) -> Callable[[], None]:
         hits = []
         for _ in range(episodes):
             classes = random.sample(range(423), 5)
-            picked = [random.sample(range(20), 16) for _ in classes]
+            picks = [random.sample(range(20), 16) for _ in classes]
             images = [
-                [items[c, i].float() / 255 for i in p] for c, p in zip(classes, picked, strict=True)
+                [items[c, i].float() / 255 for i in p] for c, p in zip(classes, picks, strict=True)
             ]
             support = torch.stack([one[0] for one in images])
             query = torch.stack([image for one in images for image in one[1:]])
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 class Plain:
-    """The process, as a context; it starts when it is first asked, to disturb nothing else."""
+    """Context manager of the baseline process, which starts with its first job."""
 
     process: subprocess.Popen[str] | None = None
 
@@ -89,7 +89,7 @@ class Plain:
             self.process.communicate()
 
     def __call__(self, job: str) -> float:
-        """Seconds of a job, `train SIZE` or `eval EPISODES`."""
+        """Run a job, `train SIZE` or `eval EPISODES`, and return its seconds."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "from varscale.bench.plain import main; main()"],

@@ -1,4 +1,4 @@
-"""Two processes with a thread each against one process with two threads."""
+"""Time of two processes with one thread each, compared with one process with two threads."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 from varscale.bench.timing import Ratio
 from varscale.runs.logbook import read_metrics
 
@@ -15,8 +15,8 @@ STEPS, WARM_UP = 12, 3
 
 
 def ddp_2_over_1(folder: Path, repeats: int) -> Ratio:
-    """Throughput of `varscale train` with two processes over one, two tasks per step, 84x84."""
-    synthetic(folder / "data", (84, 84, 3), classes=64, per_class=40, name="shared")
+    """Measure `varscale train` with two processes over one, two tasks per step, 84x84."""
+    noise_dataset(folder / "data", (84, 84, 3), classes=64, per_class=40, name="shared")
     rounds = max(1, repeats // 5)
     one, two = [], []
     for i in range(rounds):

@@ -1,4 +1,4 @@
-"""Drawing episodes against numpy's own draws."""
+"""Time of drawing episodes, compared with numpy's own draws."""
 
 import random
 
@@ -12,18 +12,18 @@ BATCH = 200
 
 
 def sampler_over_numpy(repeats: int) -> list[Ratio]:
-    """Five-way 1-shot 15-query episodes of 64 classes x 600 items, at random places."""
+    """Measure drawing 5-way 1-shot 15-query episodes of 64 classes x 600 items over numpy."""
     labels = np.repeat(np.arange(N_CLASSES), PER_CLASS)
     sampler = EpisodeSampler(labels, n_way=N_WAY, n_shot=1, n_query=N_ITEMS - 1)
     place, rng = random.Random(0), np.random.default_rng(0)
 
     def one() -> None:
-        sampler[place.getrandbits(40)]  # no neighbour of the last
+        sampler[place.getrandbits(40)]  # not next to the last one
 
     def batch() -> None:
         sampler.batch(place.getrandbits(40), BATCH)
 
-    # Short turns, and many: most of them run undisturbed.
+    # Many short turns, so that most of them run undisturbed.
     ones = interleave(one, lambda: choose(rng), repeats=10 * repeats, calls=20)
     batches = interleave(batch, lambda: choose_many(rng, BATCH), repeats=10 * repeats, calls=2)
     return [
@@ -45,13 +45,13 @@ def sampler_over_numpy(repeats: int) -> list[Ratio]:
 
 
 def choose(rng: np.random.Generator) -> list[np.ndarray]:
-    """The items of one episode, as numbers within each class."""
+    """Draw the items of one episode, as numbers within each class."""
     classes = rng.choice(N_CLASSES, N_WAY, replace=False)
     return [rng.choice(PER_CLASS, N_ITEMS, replace=False) for _ in classes]
 
 
 def choose_many(rng: np.random.Generator, count: int) -> np.ndarray:
-    """The rows of many episodes: `rng.choice` cannot draw many samples without replacement."""
+    """Draw the rows of many episodes; `rng.choice` draws only one sample without replacement."""
 
     def sample(size: int, n: int, samples: int) -> np.ndarray:
         draws = np.stack([rng.integers(size - i, size=samples) for i in range(n)])

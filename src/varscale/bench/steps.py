@@ -1,4 +1,4 @@
-"""Whole training steps against the bare backbone, and scalers against none."""
+"""Time of training steps, compared with the bare backbone and with steps without a scaler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import torch
 
 from varscale.backbones import Conv4, ResNet12
 from varscale.bench.plain import Plain, training_step
-from varscale.bench.synthetic import synthetic
+from varscale.bench.synthetic import noise_dataset
 from varscale.bench.timing import Ratio, interleave, ratio_of
 from varscale.core.precision import has_bfloat16
 from varscale.data import Dataset
@@ -28,7 +28,7 @@ TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images
 
 @contextmanager
 def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Callable[[], None]]:
-    """A training step as `varscale train` makes it, logging included."""
+    """Set up a training step as in `varscale train`, including logging."""
     options = {"metric": "cosine", **options}
     config = resolve(TrainConfig(dataset=dataset.name, val_every=0, **options), dataset)
     path = folder / f"{dataset.name}-{config.scaler}-{config.tasks_per_step}-{config.precision}"
@@ -41,16 +41,16 @@ def whole_step(folder: Path, dataset: Dataset, **options: Any) -> Iterator[Calla
 
 
 def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
-    """A whole step over forward, backward and Adam of the same backbone on a resident batch.
+    """Measure a whole step over forward, backward and Adam of the backbone on a resident batch.
 
-    The step in bfloat16, where the CPU has instructions for it, over the same floor in float32.
+    Also the step in bfloat16, if the CPU has instructions for it, over the same floor in float32.
     """
     targets = {84: (1.05, 0.58), 32: (1.08, 0.65), 28: (1.10, 0.75)}
     meaning = "whole training step{} over forward + backward + Adam{}, {}x{}, 100 images"
     ratios = []
     for size, (target, target_bf16) in targets.items():
         channels = 1 if size == 28 else 3
-        dataset = synthetic(folder, (size, size, channels), classes=64, per_class=40)
+        dataset = noise_dataset(folder, (size, size, channels), classes=64, per_class=40)
         floor = training_step(
             Conv4(image_size=size, in_channels=channels),
             torch.rand(100, channels, size, size).contiguous(memory_format=torch.channels_last),
@@ -70,7 +70,7 @@ def train_over_floor(folder: Path, repeats: int) -> list[Ratio]:
 
 
 def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
-    """Plain NCHW Conv-4 with the default allocator, in its own process, over ours."""
+    """Measure a plain NCHW Conv-4 with the default allocator, in its own process, over ours."""
     ratios = []
     for size, target in ((32, 1.4), (84, 2.0)):
         images = torch.rand(100, 3, size, size).contiguous(memory_format=torch.channels_last)
@@ -92,8 +92,8 @@ def fast_backbone(plain: Plain, repeats: int) -> list[Ratio]:
 
 
 def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
-    """A step with a scaler over one without, Conv-4, 84x84, 5-way 5-shot."""
-    dataset = synthetic(folder, (84, 84, 3), classes=64, per_class=40, name="overhead")
+    """Measure a step with a scaler over one without: Conv-4, 84x84, 5-way 5-shot."""
+    dataset = noise_dataset(folder, (84, 84, 3), classes=64, per_class=40, name="overhead")
     ratios = []
     for scaler, target in (("svs", 1.01), ("d-svs", 1.02), ("d-avs", 1.05)):
         with (
@@ -114,8 +114,8 @@ def scaler_overhead(folder: Path, repeats: int) -> list[Ratio]:
 
 
 def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
-    """A step of TADAM over its three backbone passes; ResNet-12 of a quarter's width, 32x32."""
-    dataset = synthetic(folder, (32, 32, 3), classes=64, per_class=40, name="tadam")
+    """Measure a step of TADAM over its three backbone passes: ResNet-12, quarter width, 32x32."""
+    dataset = noise_dataset(folder, (32, 32, 3), classes=64, per_class=40, name="tadam")
     shape = {"image_size": 32, "width": 0.25}
     tadam = {"host": "tadam", "metric": "norm", "backbone": "resnet12", "backbone_options": shape}
     task = {"n_shot": 5, "n_query": 32, "queries": "random", "tasks_per_step": 2}
@@ -126,7 +126,7 @@ def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
     )
 
     def passes() -> None:
-        for images in (supports, supports, queries):  # to make the condition; under it
+        for images in (supports, supports, queries):  # once for the condition, both under it
             network.zero_grad()
             network(images).square().mean().backward()
 
@@ -140,8 +140,8 @@ def tadam_over_passes(folder: Path, repeats: int) -> Ratio:
 
 
 def tasks_per_second(folder: Path, repeats: int) -> Ratio:
-    """Scaler training on frozen 384-d embeddings, 10-way 1-shot 10-query."""
-    split = synthetic(folder, (384,), classes=50, per_class=150)["train"]
+    """Measure scaler training on frozen 384-d embeddings: 10-way 1-shot 10-query tasks a second."""
+    split = noise_dataset(folder, (384,), classes=50, per_class=150)["train"]
     table = split.items(torch.arange(len(split)))
     tasks = MixedTasks(split.labels, ways=(10,), shots=(1,))
     model = create(

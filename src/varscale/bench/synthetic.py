@@ -1,4 +1,4 @@
-"""Datasets of noise: speed does not depend on what is in the pictures."""
+"""Datasets of noise: speed does not depend on what the images show."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from varscale.data.store import ITEMS, Manifest, finish, open_stage
 from varscale.version import __version__
 
 
-def synthetic(
+def noise_dataset(
     root: Path, item: tuple[int, ...], *, classes: int, per_class: int, name: str | None = None
 ) -> Dataset:
-    """A prepared dataset of uint8 images, or float32 embeddings, all of whose classes train."""
+    """Prepare a dataset of uint8 images or float32 embeddings, with training classes only."""
     name = name or "x".join(map(str, item))
     generator, shape = np.random.default_rng(0), (classes * per_class, *item)
     images = len(item) == 3

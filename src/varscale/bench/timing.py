@@ -1,4 +1,4 @@
-"""How speed is measured: in turns, as ratios, by medians."""
+"""Measure speed: in alternating turns, as ratios, by medians."""
 
 import time
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from torch.profiler import ProfilerActivity, profile
 
 @dataclass(frozen=True)
 class Ratio:
-    """One measured ratio and what it should be.
+    """A measured ratio and its bound.
 
     Attributes:
-        key: Its name.
-        value: What was measured.
+        key: Name of the ratio.
+        value: Measured value.
         target: The bound.
-        at_least: Whether the bound is one from below.
+        at_least: Whether it is a lower bound.
         meaning: What is divided by what.
     """
 
@@ -28,21 +28,21 @@ class Ratio:
 
     @property
     def met(self) -> bool:
-        """Whether the measurement keeps the bound."""
+        """Whether the value is within the bound."""
         return self.value >= self.target if self.at_least else self.value <= self.target
 
 
 def turns(
     *steps: Callable[[], object], repeats: int, calls: int = 1, warm_up: int = 1
 ) -> list[list[float]]:
-    """Seconds of each step in each turn; they take turns, so that a slow moment hits them all.
+    """Seconds of each step in each turn; steps alternate, so that a slow moment hits them all.
 
     Args:
         *steps: What to measure. A step that is measured elsewhere returns its own seconds.
-        repeats: Turns of each, after those to warm up.
+        repeats: Turns of each step, after those to warm up.
         calls: Calls in a turn. A step of microseconds needs several: the first pays for the
             caches and the memory that the other step left behind.
-        warm_up: Turns that do not count.
+        warm_up: First turns, which do not count.
     """
     seconds: list[list[float]] = [[] for _ in steps]
     for _ in range(warm_up + repeats):
@@ -69,13 +69,13 @@ def ratio_of(
     repeats: int,
     warm_up: int = 2,
 ) -> float:
-    """Median over turns of one step's time over another's: both have the same weather."""
+    """Median ratio of the times of two steps, taken turn by turn so that a slow moment cancels."""
     first, second = turns(above, below, repeats=repeats, warm_up=warm_up)
     return median(a / b for a, b in zip(first, second, strict=True))
 
 
 def peak_memory(step: Callable[[], object]) -> int:
-    """Most bytes that a step holds at once beyond what it found, by the allocator's own records."""
+    """Peak memory of a step beyond what is held before it, in bytes, from torch's profiler."""
     step()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()

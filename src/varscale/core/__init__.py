@@ -1,4 +1,4 @@
-"""What every room stands on: registry, random numbers, files, processes, labels, episodes.
+"""Foundations of all rooms: registry, random numbers, files, processes, labels, episodes.
 
 Nothing here knows anything about few-shot learning beyond `Episode`.
 """

@@ -1,26 +1,26 @@
 """Keep freed memory in the process.
 
-glibc hands every large tensor back to the kernel when it is freed and has it faulted in again, page
-by page, at the next step. On a CPU that is a third to two thirds of a training step at 84x84.
+glibc returns every large tensor to the kernel when it is freed, and the next step faults its pages
+in again, one by one. On a CPU that is a third to two thirds of a training step at 84x84.
 """
 
 import ctypes
 import sys
 
 _KEEP = {
-    -4: 0,  # M_MMAP_MAX: large blocks come from the heap too
-    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: its top is not given back
-    -2: 256 << 20,  # M_TOP_PAD: it grows in large strides
+    -4: 0,  # M_MMAP_MAX: take large blocks from the heap too
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: never shrink the heap
+    -2: 256 << 20,  # M_TOP_PAD: grow the heap in large steps
 }
 
 
 def keep_memory() -> bool:
-    """Ask glibc to keep what is freed, for this process, from now on.
+    """Ask glibc to keep freed memory in this process from now on.
 
-    Call it before the first large tensor. The process stays as large as it ever was.
+    Call it before the first large tensor. The process never shrinks afterwards.
 
     Returns:
-        Whether it could be done; where the C library is another one nothing happens.
+        Whether glibc agreed; `False` with another C library, where nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return False

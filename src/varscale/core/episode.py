@@ -13,16 +13,16 @@ from varscale.core.tensors import is_readable
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Tasks of one size: labelled supports, and queries to be classified.
+    """A batch of tasks of one size: labelled supports, and queries to classify.
 
     Items may be images or embeddings; classes may have unequal numbers of supports. Values are
-    checked here and on the CPU alone: make episodes there, and move them by `to`.
+    checked once, here, and only on the CPU: make episodes there and move them with `to`.
 
     Args:
-        support: Support items, the first axis being the task.
+        support: Support items; the first axis is the task.
         support_labels: Class of each support, 0..n_way-1.
-        query: Query items; there may be none.
-        query_labels: Class of each query; `None` when it is not known.
+        query: Query items; may be empty.
+        query_labels: Class of each query; `None` if unknown.
         n_way: Classes per task.
 
     Example:
@@ -48,7 +48,7 @@ class Episode:
             if labels.shape != items.shape[:2]:
                 raise ValueError(
                     f"Expected one label per {role}, shape {tuple(items.shape[:2])}, got "
-                    f"{tuple(labels.shape)}. The first axis is the task: one task is x[None]."
+                    f"{tuple(labels.shape)}. The first axis is the task; pass one task as x[None]."
                 )
             check_labels(labels, self.n_way, role=role)
             object.__setattr__(self, f"{role}_labels", labels.long())
@@ -62,20 +62,20 @@ class Episode:
             )
         if self.support.shape[2:] != self.query.shape[2:]:
             raise ValueError(
-                "Expected support and query items of one shape, got "
+                "Expected support and query items of the same shape, got "
                 f"{tuple(self.support.shape[2:])} and {tuple(self.query.shape[2:])}."
             )
 
     @classmethod
     def trust(cls, **fields: Any) -> "Episode":
-        """Make an episode of tensors that are known to be right: checks take time."""
+        """Make an episode without the checks, from tensors that are known to be valid."""
         episode = object.__new__(cls)
         vars(episode).update(fields)
         return episode
 
     @property
     def n_tasks(self) -> int:
-        """Tasks in the batch."""
+        """Number of tasks in the batch."""
         return self.support.shape[0]
 
     @property
@@ -86,7 +86,7 @@ class Episode:
     def to(
         self, device: torch.device | str | None = None, *, dtype: torch.dtype | None = None
     ) -> "Episode":
-        """The same tasks on another device, or with items of another floating-point type."""
+        """Move the tasks to a device, or convert their items to a floating-point type."""
         moved = {
             name: tensor.to(device, dtype if tensor.is_floating_point() else None)
             for name, tensor in self.tensors.items()
@@ -106,16 +106,16 @@ def _check_items(items: Tensor, role: str) -> None:
     if items.ndim < 3:
         raise ValueError(
             f"Expected {role} items of shape (task, {role}, ...), got {tuple(items.shape)}. "
-            "One task is x[None]."
+            "Pass one task as x[None]."
         )
     if not items.is_floating_point():
         raise ValueError(
             f"Expected floating-point {role} items, got {items.dtype}. "
-            "Images are scaled to 0..1: x.float() / 255."
+            "Convert images to 0..1: x.float() / 255."
         )
     if items.numel() and is_readable(items) and not torch.stack(items.aminmax()).isfinite().all():
         bad = int((~items.isfinite()).flatten(2).any(-1).sum())
         raise ValueError(
             f"Expected finite {role} items, got NaN or infinity in {bad} of "
-            f"{items.shape[0] * items.shape[1]}. Remove them, or look where they were made."
+            f"{items.shape[0] * items.shape[1]}. Remove them, or find out where they come from."
         )

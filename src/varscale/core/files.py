@@ -1,4 +1,4 @@
-"""Files that are either complete or not there, and their hashes."""
+"""Atomic writes, after which a file is either complete or absent, and file hashes."""
 
 import hashlib
 import os
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk, and rename it into its place.
+    """Write a file under another name, flush it to disk, and rename it into place.
 
-    Whoever reads `path` finds the old content or the new, whatever happens in between.
+    A reader of `path` finds the old content or the new, whatever happens in between.
     """
     new = path.with_name(f".{path.name}.new")
     try:
@@ -18,7 +18,7 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         new.replace(path)
         sync(path.parent)
-    except BaseException as error:  # an interrupt leaves nothing behind either
+    except BaseException as error:  # an interrupt must not leave anything behind either
         new.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, str(path)) from error
@@ -26,7 +26,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -35,7 +35,7 @@ def sync(path: Path) -> None:
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Class labels of tasks: what is refused."""
+"""Check, number and count the class labels of tasks."""
 
 import math
 
@@ -11,9 +11,9 @@ from varscale.core.tensors import is_readable
 
 
 def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) -> None:
-    """Refuse a task of fewer than two classes, and labels outside 0..n_way-1.
+    """Raise ValueError if n_way is below 2, or a label is not an integer in 0..n_way-1.
 
-    Values are looked at on the CPU alone.
+    Values are checked only on the CPU.
     """
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"Expected integer {role} labels, got {labels.dtype}.")
@@ -30,7 +30,7 @@ def check_labels(labels: Integer[Tensor, "*shape"], n_way: int, *, role: str) ->
 
 
 def check_support(labels: Integer[Tensor, "*task support"], n_way: int) -> None:
-    """Refuse what `check_labels` does, and a class without a support."""
+    """Raise ValueError as `check_labels` does, and if a class has no support."""
     check_labels(labels, n_way, role="support")
     if not is_readable(labels):
         return
@@ -44,20 +44,20 @@ def check_support(labels: Integer[Tensor, "*task support"], n_way: int) -> None:
 
 
 def number_classes(labels: Shaped[np.ndarray, " item"]) -> Int[np.ndarray, " item"]:
-    """Classes numbered from 0 without a gap, in sorted order."""
+    """Number the classes from 0 without gaps, in sorted order."""
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 def class_counts(
     labels: Integer[Tensor, "*task support"], n_way: int
 ) -> Integer[Tensor, "*task way"]:
-    """Supports per class."""
+    """Number of supports of each class."""
     rows = class_row(labels, n_way)
     return count_rows(rows, math.prod(labels.shape[:-1]) * n_way).view(*labels.shape[:-1], n_way)
 
 
 def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[Tensor, " rows"]:
-    """Class k of task t as row t * n_way + k, so that one indexed sum serves all tasks."""
+    """Row t * n_way + k for class k of task t, so that one indexed sum serves all tasks."""
     *task, _ = labels.shape
     n_tasks = math.prod(task)
     if n_tasks == 1:
@@ -67,5 +67,5 @@ def class_row(labels: Integer[Tensor, "*task support"], n_way: int) -> Integer[T
 
 
 def count_rows(rows: Tensor, n_rows: int) -> Tensor:
-    """How often each row occurs; `bincount` would read the largest."""
+    """Count how often each row occurs, without reading the largest as `bincount` does."""
     return rows.new_zeros(n_rows).index_add_(0, rows, torch.ones_like(rows))

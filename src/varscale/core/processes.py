@@ -1,4 +1,4 @@
-"""What several processes have to agree on: tensors of all of them, and batch statistics."""
+"""Exchange tensors and batch statistics between processes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ class Processes:
 
     Attributes:
         rank: Number of this process.
-        count: How many there are.
-        device: Where they exchange tensors: NCCL knows only GPUs.
+        count: Number of processes.
+        device: Where they exchange tensors: NCCL supports only GPUs.
     """
 
     rank: int = 0
@@ -25,18 +25,18 @@ class Processes:
     device: torch.device | None = None
 
     def gather(self, x: Tensor) -> Tensor:
-        """The tensors that all processes bring, stacked; they must have one shape."""
+        """Stack the tensors of all processes, which must have the same shape."""
         if self.count == 1:
             return x.unsqueeze(0)
         return _gather(x.to(self.device), self.count).to(x.device)
 
     def share(self, total: int) -> range:
-        """This process's part of 0..total-1: equally long for all but the last ones."""
+        """This process's part of 0..total-1; all parts but the last ones are equally long."""
         each = -(-total // self.count)
         return range(min(self.rank * each, total), min((self.rank + 1) * each, total))
 
     def join(self, part: Tensor, total: int) -> Tensor:
-        """The whole, along the first axis, of which each process brings its `share`."""
+        """Concatenate the parts of all processes along the first axis: the inverse of `share`."""
         if self.count == 1:
             return part
         each = -(-total // self.count)
@@ -48,17 +48,17 @@ ALONE = Processes()
 
 
 def check_accelerator(name: str) -> None:
-    """Refuse a kind of device that this machine has not."""
+    """Raise ValueError if this machine has no such device."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(name, True):
         raise ValueError(f"There is no {name} device here. Use --accelerator cpu.")
 
 
 def share_batch_norm(module: nn.Module) -> None:
-    """Let every batch norm take its training statistics over the batches of all processes.
+    """Make every batch norm compute its training statistics over the batches of all processes.
 
-    Two processes with a task each then compute what one process with both tasks does. torch's own
-    `SyncBatchNorm` does not run on CPUs.
+    Two processes with one task each then compute the same as one process with both tasks. torch's
+    own `SyncBatchNorm` does not run on CPUs.
     """
     for child in module.modules():
         if isinstance(child, _BatchNorm):
@@ -73,7 +73,7 @@ class SharedBatchNorm(_BatchNorm):
             raise ValueError(f"Expected a batch of at least 2 axes, got {tuple(input.shape)}.")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise; in evaluation as ever, in training by everybody's statistics."""
+        """Normalise; in training, by the statistics of all processes."""
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
@@ -98,7 +98,7 @@ class _SharedNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        nothing = x.new_zeros(x.shape[1])  # the running statistics are not this kernel's to keep
+        nothing = x.new_zeros(x.shape[1])  # `SharedBatchNorm` keeps the running statistics
         local = torch.stack(torch.batch_norm_update_stats(x, nothing, nothing.clone(), 0.0))
         means, variances = _gather(local, dist.get_world_size()).unbind(1)
         mean = means.mean(0)

@@ -1,7 +1,7 @@
 """Random numbers that are a pure function of (seed, stream, index), by Philox4x32-10.
 
-Draw *i* of a stream is the same whatever was drawn before it, in whatever pieces, in whatever
-process: nothing here has a state.
+Draw *i* of a stream does not depend on earlier draws, on batch sizes or on the process: there is no
+state.
 
 Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """
@@ -19,14 +19,14 @@ _FACTORS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _LOW = 0xFFFFFFFF
 _U8: np.dtype[np.uint64] = np.dtype("<u8")
-_FEW = 256  # blocks that one Python integer holds and multiplies faster than numpy's calls do
+_FEW = 256  # up to this many blocks, one long Python integer is faster than numpy
 
 
 def philox(
     counter: tuple[UInt32[np.ndarray, "*#n"], ...],
     key: tuple[int, int] | UInt32[np.ndarray, "2 *#n"],
 ) -> list[UInt32[np.ndarray, "*n"]]:
-    """Four random 32-bit words for each counter of four 32-bit words; all of them at once."""
+    """Four random 32-bit words for each counter of four 32-bit words, all counters at once."""
     shape = np.broadcast_shapes(*(word.shape for word in counter))
     pair = (2,) + (1,) * len(shape)
     factors, weyl = (np.array(two, dtype=_U8).reshape(pair) for two in (_FACTORS, _WEYL))
@@ -51,7 +51,7 @@ def philox(
 
 
 def stream_key(seed: int, stream: str) -> tuple[int, int]:
-    """The key of a named stream: streams of one seed, and seeds of one stream, are unrelated."""
+    """Key of a named stream; streams of one seed, and seeds of one stream, are unrelated."""
     digest = hashlib.blake2b(f"{operator.index(seed)}/{stream}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
@@ -138,7 +138,7 @@ class Words:
 
 
 def span(start: int, count: int) -> UInt64[np.ndarray, " count"]:
-    """The indices start, start + 1, ... that a batch of draws is for."""
+    """Indices start, start + 1, ..., start + count - 1 of a batch of draws."""
     if start < 0 or count < 0 or start + count > 2**63:
         raise ValueError(
             f"Expected an index and a count >= 0 with a sum below 2**63, got {start} and {count}."
@@ -157,12 +157,12 @@ def integers(
 
     Lemire's method: the high half of word x bound, unless the low half falls into the part that
     would make some values likelier; then the word of the next attempt decides.
-    `drawn` has the words of the first attempt where they are drawn already (`Words`).
+    `drawn` holds the words of the first attempt, if `Words` has drawn them already.
     """
     if drawn is None:
         drawn = words(seed, stream, index, bounds.shape[1])
     product = drawn * bounds
-    biased = (product & np.uint64(_LOW)) < bounds  # or not: excess < bound, but costs a division
+    biased = (product & np.uint64(_LOW)) < bounds  # perhaps: the exact limit costs a division
     if np.count_nonzero(biased):
         excess, attempt = np.uint64(2**32) % bounds, 0
         while (biased := (product & np.uint64(_LOW)) < excess).any():
@@ -184,7 +184,7 @@ def uniform(
 
 
 class Ahead:
-    """Standard normal draws of a stream, one block at a time: a single draw costs as much as many.
+    """Standard normal draws of a stream, drawn in blocks: a single draw costs as much as many.
 
     Args:
         stream: Name of the stream.
@@ -196,7 +196,7 @@ class Ahead:
         self._drawn: tuple[tuple[int, int, int], Tensor] | None = None
 
     def __call__(self, seed: int, start: int, count: int, size: int) -> Float[Tensor, "count size"]:
-        """What `normal` gives for the stream."""
+        """Return the same as `normal` for this stream."""
         number, place = divmod(start, self.block)
         if count > self.block - place or size > 4096:  # not within one block, or large by itself
             return normal(seed, self.stream, start, count, size)

@@ -1,4 +1,4 @@
-"""A name for every scaler, host and backbone."""
+"""Registries: scalers, hosts, backbones and readers by name."""
 
 import difflib
 import inspect
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Options = Mapping[str, Any]
-"""Arguments by name."""
+"""Keyword arguments by name."""
 
 
 def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
-    """An error that names what was asked for, what there is, and what was probably meant."""
+    """ValueError that says what was asked for, what is known, and what was probably meant."""
     nearest = difflib.get_close_matches(str(got).lower(), known, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
@@ -39,18 +39,18 @@ class Registry(Mapping[str, type[T]]):
         self._members: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Class decorator: enter a member under `name`."""
+        """Class decorator that registers a member under `name`."""
 
         def enter(member: type[T]) -> type[T]:
             if name in self._members:
-                raise ValueError(f"There is a {self.kind} {name!r} already: {self[name]}.")
+                raise ValueError(f"The {self.kind} {name!r} exists already: {self[name]}.")
             self._members[name] = member
             return member
 
         return enter
 
     def create(self, name: str, /, **options: Any) -> T:
-        """Build the member called `name`; an option it lacks, or needs, is named in an error."""
+        """Build the member called `name`; an unknown or missing option raises ValueError."""
         known = self.options(name)
         for option in options:
             if option not in known:
@@ -61,11 +61,11 @@ class Registry(Mapping[str, type[T]]):
         return self[name](**options)
 
     def name_of(self, member: object) -> str | None:
-        """The name of an instance's class; `None` when it is not registered."""
+        """Name of an instance's class; `None` if it is not registered."""
         return next((name for name, cls in self.items() if type(member) is cls), None)
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """The arguments a member takes, those it hands on to its base class included."""
+        """Arguments of a member, including those that it passes on to its base class."""
         found: dict[str, inspect.Parameter] = {}
         for cls in self[name].__mro__:
             if "__init__" in vars(cls):
@@ -78,7 +78,7 @@ class Registry(Mapping[str, type[T]]):
         return found
 
     def defaults(self, name: str) -> dict[str, Any]:
-        """The arguments of a member that have a default, with it."""
+        """Arguments of a member that have a default, and these defaults."""
         options = self.options(name).items()
         return {option: p.default for option, p in options if p.default is not p.empty}
 

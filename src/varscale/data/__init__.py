@@ -1,4 +1,7 @@
-"""Where tasks come from."""
+"""Data: from files on disk to prepared datasets, and from these to episodes.
+
+Readers, samplers and feeds belong here; nothing here knows a model.
+"""
 
 from varscale.data.dataset import Dataset, Split
 from varscale.data.sampler import EpisodeRows, EpisodeSampler

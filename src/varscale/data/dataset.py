@@ -1,4 +1,4 @@
-"""A prepared dataset, open: items, labels, and a split by class."""
+"""Open prepared datasets: items, labels, and a split by class."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,12 @@ class Dataset:
     """Images (uint8, height x width x channel) or embeddings (float32), memory-mapped.
 
     Attributes:
-        name: Its name.
+        name: Name of the dataset.
         items: All items, class by class.
-        labels: Class of each, as a number into `class_names`.
-        class_names: Classes, training first.
+        labels: Class of each item, as an index into `class_names`.
+        class_names: Names of the classes, training classes first.
         class_split: `train`, `val` or `test` for each class.
-        hash: Hash of all that.
+        hash: Hash of the content.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Dataset:
 
     @classmethod
     def open(cls, name: str, root: Path | None = None) -> "Dataset":
-        """Open a prepared dataset: no copy, and no reading of files that have not changed."""
+        """Open a prepared dataset, without copying it or reading unchanged files again."""
         root = data_root() if root is None else root
-        if name == "glyphs" and name not in list_prepared(root):  # embedded: drawn on first use
+        if name == "glyphs" and name not in list_prepared(root):  # built in: drawn on first use
             from filelock import FileLock
 
             from varscale.data.prepare import prepare
@@ -60,7 +60,7 @@ class Dataset:
         )
 
     def __getitem__(self, split: str) -> "Split":
-        """The items of the classes of a split."""
+        """Items of the classes of a split."""
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         chosen = np.array([home == split for home in self.class_split])
@@ -71,7 +71,7 @@ class Dataset:
 
     @property
     def is_images(self) -> bool:
-        """Images, rather than embeddings."""
+        """Whether items are images rather than embeddings."""
         return self.items.ndim == 4
 
 
@@ -80,10 +80,10 @@ class Split:
     """The part of a dataset whose classes belong to one split.
 
     Attributes:
-        dataset: The whole.
+        dataset: The whole dataset.
         name: `train`, `val` or `test`.
         rows: Rows of the dataset.
-        labels: Their classes: what an `EpisodeSampler` takes.
+        labels: Classes of these rows, as an `EpisodeSampler` takes them.
     """
 
     dataset: Dataset
@@ -95,7 +95,7 @@ class Split:
         return len(self.rows)
 
     def first(self, n_items: int) -> "Split":
-        """The part that has only the first items of each class."""
+        """Keep only the first items of each class."""
         order = np.argsort(self.labels, kind="stable")
         ranked = self.labels[order]
         place = np.arange(len(ranked)) - np.searchsorted(ranked, ranked)  # within its class
@@ -103,9 +103,9 @@ class Split:
         return Split(self.dataset, self.name, self.rows[kept], self.labels[kept])
 
     def items(self, index: Int[Tensor, "*shape"]) -> Float[Tensor, "..."]:
-        """Items by their number in the split: images as (channel, height, width) in 0..1.
+        """Items by their index in the split; images as (channel, height, width) in 0..1.
 
-        One gather; images keep the memory order in which Conv-4 is fastest.
+        Images keep the memory order in which Conv-4 is fastest.
         """
         gathered = torch.from_numpy(self.dataset.items[self.rows[index.numpy()]])
         if not self.dataset.is_images:
@@ -113,7 +113,7 @@ class Split:
         return gathered.div(255).movedim(-1, -3)
 
     def episode(self, rows: EpisodeRows) -> Episode:
-        """The tasks that a sampler has drawn from `labels`."""
+        """Episode of the tasks that a sampler has drawn from `labels`."""
         items = self.items(torch.cat([rows.support.flatten(), rows.query.flatten()]))
         support, query = items.tensor_split([rows.support.numel()])
         return Episode.trust(  # items were checked when they were prepared

@@ -1,4 +1,4 @@
-"""Fetching a public dataset, when asked to and not otherwise."""
+"""Download public datasets, only on request."""
 
 from pathlib import Path
 
@@ -13,16 +13,16 @@ FILES = {
         },
     ),
 }
-"""Address and checksums of what can be fetched."""
+"""Addresses and checksums of the files that can be downloaded."""
 
 
 def download(name: str, folder: Path, url: str | None = None) -> Path:
-    """Fetch a dataset's files into a folder; what is there and whole is not fetched again.
+    """Download a dataset's files into a folder, except those that are already complete.
 
     Args:
         name: A dataset in `FILES`.
         folder: Where to put the files.
-        url: Of a mirror that has the same files. Proxies come from the environment.
+        url: Address of a mirror with the same files. Proxies are taken from the environment.
 
     Returns:
         The folder, as a source for `prepare`.
@@ -43,7 +43,7 @@ def download(name: str, folder: Path, url: str | None = None) -> Path:
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{name} could not be fetched from {base}: {reason} Run the command again, or name a "
-            "mirror with --url."
+            f"{name} could not be downloaded from {base}: {reason} Run the command again, or name "
+            "a mirror with --url."
         ) from error
     return folder

@@ -1,4 +1,4 @@
-"""Embeddings from any model, as npz, npy or safetensors files."""
+"""Read embeddings of any model from npz, npy or safetensors files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from varscale.data.split import SPLITS, check_names, seeded_split
+from varscale.data.split import SPLITS, check_names, split_classes
 
 OPTIONS = ("split", "seed")
-"""Which of the reader's options mean something to embeddings."""
+"""The `ReaderOptions` that apply to embeddings."""
 SUFFIXES = (".npz", ".npy", ".safetensors")
 _FEATURES = ("embeddings", "features", "X", "x", "data")
 _LABELS = ("labels", "label", "y", "targets")
@@ -20,10 +20,10 @@ class Embeddings:
     """Embeddings with their classes.
 
     Attributes:
-        items: One row each.
-        labels: Class of each, as a number into `class_names`.
+        items: Embeddings, one per row.
+        labels: Class of each item, as an index into `class_names`.
         class_names: Names of the classes.
-        class_split: Their splits.
+        class_split: Split of each class.
     """
 
     items: np.ndarray
@@ -33,20 +33,20 @@ class Embeddings:
 
 
 def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
-    """Read features and labels; classes without a given split are split by a seed.
+    """Read features and labels; split the classes by a seed if the file has no split.
 
     Args:
         source: An npz or safetensors file with both, or an npy file of features with `labels.npy`
             beside it. Labels are numbers or (npz, npy) strings; an npz may have `class_names` and
             `class_split`.
-        split: Shares of train/val/test classes, where the file gives no split.
-        seed: Seed of that.
+        split: Shares of train/val/test classes, instead of a split in the file.
+        seed: Seed of a split by shares.
     """
     arrays = _arrays(source)
     items = _features(arrays, source)
     labels = _pick(arrays, _LABELS, source)
     _check_labels(labels, items, source)
-    names, numbers = _named(labels, arrays.get("class_names"), source)
+    names, numbers = _number_labels(labels, arrays.get("class_names"), source)
     given = arrays.get("class_split")
     if given is not None and split is None:
         homes = _strings(given, "class_split", source)
@@ -56,18 +56,19 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
                 f"{len(names)} classes, got {len(homes)}: {sorted(set(homes))}."
             )
     else:
-        homes = list(seeded_split(names, split or "64/16/20", seed).values())
+        homes = list(split_classes(names, split or "64/16/20", seed).values())
     return Embeddings(items, numbers, names, homes)
 
 
 def read_items(
     source: Path, split: str | None = None
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Read features, the names of their classes where the file has labels, and their row numbers.
+    """Read features, their class names if the file has labels, and their row numbers.
 
     Args:
         source: As for `read_embeddings`; labels may be missing.
-        split: Only classes that the file's `class_split` says are `train`, `val` or `test`.
+        split: Read only classes of this split (`train`, `val` or `test`) of the file's
+            `class_split`.
     """
     arrays = _arrays(source, labelled=False)
     items = _features(arrays, source)
@@ -75,10 +76,10 @@ def read_items(
     labels = next((arrays[name] for name in _LABELS if name in arrays), None)
     if labels is None:
         if split is not None:
-            raise ValueError(f"Expected labels in {source} to choose {split} classes by, got none.")
+            raise ValueError(f"Expected labels in {source} to choose {split} classes, got none.")
         return items, None, rows
     _check_labels(labels, items, source)
-    names, numbers = _named(labels, arrays.get("class_names"), source)
+    names, numbers = _number_labels(labels, arrays.get("class_names"), source)
     if split is not None:
         homes = arrays.get("class_split")
         if homes is None or homes.shape != (len(names),):
@@ -90,7 +91,7 @@ def read_items(
 
 
 def _features(arrays: dict[str, np.ndarray], source: Path) -> np.ndarray:
-    """Features in float32, checked."""
+    """Features in float32; raise ValueError if they are not finite numbers."""
     items = _pick(arrays, _FEATURES, source)
     if items.ndim != 2 or not np.issubdtype(items.dtype, np.floating):
         raise ValueError(
@@ -104,8 +105,8 @@ def _features(arrays: dict[str, np.ndarray], source: Path) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"Expected finite features in {source}, got NaN or infinity in {len(bad)} rows, the "
-            f"first being row {bad[0]}. Embed them again, or take them out."
+            f"Expected finite features in {source}, got NaN or infinity in {len(bad)} rows, first "
+            f"in row {bad[0]}. Embed them again, or remove them."
         )
     return items
 
@@ -118,8 +119,8 @@ def _check_labels(labels: np.ndarray, items: np.ndarray, source: Path) -> None:
         )
 
 
-def _named(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
-    """Class names, and the number of each label among them."""
+def _number_labels(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
+    """Class names, and the index of each label among them."""
     if labels.dtype.kind not in "iuSU":
         raise ValueError(
             f"Expected whole numbers or strings as labels in {source}, got {labels.dtype}."
@@ -145,7 +146,7 @@ def _strings(values: Any, what: str, source: Path) -> list[str]:
         raise ValueError(f"Expected {what} as a list in {source}, got shape {np.shape(values)}.")
     try:
         found = values.tolist()
-    except (ValueError, SystemError) as error:  # numbers that are no characters
+    except (ValueError, SystemError) as error:  # numbers that do not encode characters
         raise ValueError(f"Expected {what} of {source} as text, got {error}.") from error
     names = [v.decode(errors="surrogateescape") if isinstance(v, bytes) else str(v) for v in found]
     check_names(names, f"entry in the {what}", source)
@@ -166,7 +167,7 @@ def _arrays(source: Path, *, labelled: bool = True) -> dict[str, np.ndarray]:
             if beside.is_file():
                 arrays["labels"] = np.load(beside, allow_pickle=False)
             elif labelled:
-                raise ValueError(f"expected its labels in {beside}")
+                raise ValueError(f"its labels are expected in {beside}")
             return arrays
         with np.load(source, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}

@@ -7,13 +7,13 @@ from varscale.data.sampler import EpisodeRows, EpisodeSampler
 
 
 class Feed:
-    """The tasks of each step; several processes take equal parts of them.
+    """Tasks of each training step, divided equally between processes.
 
     Args:
-        split: Items.
+        split: Items of the tasks.
         sampler: Draws tasks from `split.labels`.
         tasks_per_step: Tasks of a step, over all processes.
-        processes: Who shares them.
+        processes: Processes that share the tasks.
         block: Steps to draw ahead.
     """
 

@@ -1,4 +1,4 @@
-"""From an image file to a small uint8 array."""
+"""Decode image files into small uint8 arrays."""
 
 import io
 from collections.abc import Callable
@@ -9,21 +9,21 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""What Pillow may take a file for, whatever its name says."""
+"""Formats that Pillow may recognise, whatever the name of the file."""
 MAX_PIXELS = 60_000_000
-"""An image that says it is larger is taken for a decompression bomb."""
+"""Larger images are treated as decompression bombs."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One image that is to be read.
+    """An image to read.
 
     Attributes:
-        class_name: Its class.
+        class_name: Class of the image.
         split: `train`, `val` or `test`.
-        where: What to call it in messages.
-        load: Gives the bytes of an image file, or pixels.
-        key: Its place among the images of its class.
+        where: Name of the image in messages.
+        load: Function that returns the bytes of an image file, or pixels.
+        key: Sort key among the images of its class.
         turns: Quarter turns to apply.
     """
 
@@ -38,7 +38,7 @@ class Record:
 def decode(
     record: Record, size: int, *, grey: bool, invert: bool = False
 ) -> UInt8[np.ndarray, "size size channel"]:
-    """Read an image: upright, its centre square, resized bilinearly.
+    """Decode an image: turn it upright, crop its centre square, resize it bilinearly.
 
     Args:
         record: The image.
@@ -48,13 +48,13 @@ def decode(
     """
     try:
         content = record.load()
-        image = _opened(content) if isinstance(content, bytes) else _pixels(content)
+        image = _open(content) if isinstance(content, bytes) else _from_pixels(content)
         if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"{image.width} x {image.height} pixels, over {MAX_PIXELS:,}")
         image = ImageOps.exif_transpose(image)
-        image = _plain(image, "L" if grey else "RGB")
-    except Exception as error:  # decoders raise what they like on broken files
-        why = str(error) or repr(error)  # MemoryError has no words
+        image = _convert(image, "L" if grey else "RGB")
+    except Exception as error:  # decoders may raise anything on broken files
+        why = str(error) or repr(error)  # MemoryError has no message
         raise ValueError(f"{record.where} cannot be read: {why}.") from error
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
@@ -67,15 +67,15 @@ def decode(
     return 255 - pixels if invert else pixels
 
 
-def _opened(content: bytes) -> Image.Image:
+def _open(content: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:
-        raise ValueError(f"it is none of {', '.join(FORMATS)}") from None
+        raise ValueError(f"it is not one of {', '.join(FORMATS)}") from None
 
 
-def _plain(image: Image.Image, mode: str) -> Image.Image:
-    """Grey or RGB with 8 bits; 16-bit images are scaled, transparency is laid on white."""
+def _convert(image: Image.Image, mode: str) -> Image.Image:
+    """Convert to 8-bit grey or RGB: reduce deeper pixels, put transparency on white."""
     if image.mode.startswith("I") or image.mode == "F":
         values, top = np.asarray(image, dtype=np.float64), 1.0 if image.mode == "F" else 65535.0
         if not (values.min() >= 0 and values.max() <= top):  # NaN fails too
@@ -88,7 +88,7 @@ def _plain(image: Image.Image, mode: str) -> Image.Image:
     return image.convert(mode)
 
 
-def _pixels(array: np.ndarray) -> Image.Image:
+def _from_pixels(array: np.ndarray) -> Image.Image:
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or not array.size:
         raise ValueError(f"expected uint8 pixels, got {array.dtype} of shape {array.shape}")
     return Image.fromarray(array)

@@ -1,4 +1,4 @@
-"""Samples without replacement from independent draws: decoding Lehmer codes."""
+"""Turn independent draws into samples without replacement, by decoding Lehmer codes."""
 
 from functools import lru_cache
 
@@ -6,18 +6,19 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 _U2, _U4 = np.dtype("<u2"), np.dtype("<u4")
-_FEW = 256  # ranks that one Python integer decodes faster than numpy's calls do
+_FEW = 256  # up to this many ranks, one long Python integer is faster than numpy
 
 
 def distinct(draws: UInt64[np.ndarray, "n row"], size: int) -> Int[np.ndarray, "n row"]:
-    """An ordered sample without replacement from draws of 0..size-1, 0..size-2, and so on.
+    """Ordered sample without replacement, from draws of 0..size-1, 0..size-2, and so on.
 
-    Draw i is a rank among what draws 0..i-1 left. From the last but one to the first, each rank
-    takes its value out of the range of all later ones: those that reach it move up by one.
+    Draw i is a rank among the values that draws 0..i-1 left. From the last but one to the first,
+    each rank removes its value from the range of all later ones: those that reach it move up by
+    one.
 
     Args:
-        draws: Ranks; every column is a sample of its own.
-        size: No sample has more values to draw from; below 2**31.
+        draws: Ranks; every column is an independent sample.
+        size: Largest number of values that a sample is drawn from; below 2**31.
     """
     small = size <= 2**15
     if draws.size <= _FEW:
@@ -49,7 +50,7 @@ def _few(ranks: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _lanes(n: int, rows: int, bits: int) -> tuple[list[tuple[int, int, int]], int, int]:
-    """Where the ranks of each step are, the top bits of all later lanes, a 1 for each later row."""
+    """Position of the ranks of each step, top bits of all later lanes, a 1 for each later row."""
     width, top = rows * bits, bits - 1
     steps = []
     lanes = starts = 0

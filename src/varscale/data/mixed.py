@@ -9,14 +9,14 @@ from jaxtyping import Int
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
 
 WAYS, SHOTS, QUERIES = (5, 10, 20), (1, 2, 5, 10), 10
-"""Classes, supports and queries per class of training tasks, where the data have as many."""
+"""Classes of a training task, supports and queries of a class, as far as the data allow."""
 
 
 class MixedTasks:
     """Tasks of several ways and shots in turn, as far as classes of unequal size allow.
 
-    A class takes part in the tasks that it has items for; a task of n shots is made if at least two
-    classes have more than n items.
+    A class takes part in the tasks that it has enough items for; there are tasks of n shots if at
+    least two classes have more than n items.
 
     Args:
         labels: Class of every item, as integers.
@@ -43,7 +43,7 @@ class MixedTasks:
             fit = sizes[sizes > shot]
             if len(fit) < 2:
                 continue
-            typical = min(np.median(fit), np.sort(fit)[-2])  # at least two classes have as many
+            typical = min(np.median(fit), np.sort(fit)[-2])  # at least two classes have that many
             queries = int(np.clip(typical - shot, 1, n_query))
             rows = np.flatnonzero(np.isin(labels, classes[sizes >= shot + queries]))
             n_classes = int((sizes >= shot + queries).sum())
@@ -53,11 +53,11 @@ class MixedTasks:
                 self.parts.append((rows, sampler))
 
     def __len__(self) -> int:
-        """Number of shapes; without any, nothing can be learned."""
+        """Number of shapes; 0 if no task can be drawn."""
         return len(self.parts)
 
     def batch(self, step: int, tasks: int, device: torch.device | None = None) -> EpisodeRows:
-        """Tasks of one shape, the shapes taking turns, on a device."""
+        """Tasks of one shape, on a device; the shapes take turns."""
         turn, place = divmod(step, len(self.parts))
         rows, sampler = self.parts[place]
         drawn = sampler.batch(turn * tasks, tasks)

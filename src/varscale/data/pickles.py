@@ -1,10 +1,10 @@
-"""Reading the pickles that are in circulation: arrays and plain containers, nothing else.
+"""Read pickled datasets safely: arrays and plain containers, nothing else.
 
 No class or function that a pickle names is ever called. The few that arrays need are replaced by
-stand-ins below, which take plain bytes of plain numbers and check what they are given.
+the stand-ins below, which accept only plain bytes of plain numbers.
 
-A few hundred bytes can mean 2^40 objects: a list that holds another one twice, forty times over.
-So nothing here walks a shared object twice, and instructions, depth and bytes are bounded.
+A few hundred bytes can stand for 2^40 objects: a list that holds another list twice, forty levels
+deep. So shared objects are visited once, and instructions, depth and bytes are limited.
 """
 
 import io
@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 MAX_STEPS = 1_000_000
-"""Instructions of one pickle, and members of it; CIFAR-100, with the longest lists, has 200,000."""
+"""Limit of instructions, and of members, of a pickle; CIFAR-100, the longest, has 200,000."""
 MAX_DEPTH = 50
-"""Containers in containers. The files in circulation have three."""
+"""Limit of nested containers. Published files have three levels."""
 
 
 class _Dtype:
@@ -29,7 +29,7 @@ class _Dtype:
 
     def __init__(self, kind: Any, *_: Any) -> None:
         if not isinstance(kind, str) or not re.fullmatch(r"[<>|=]?[biufSU]\d{1,6}", kind):
-            raise ValueError(f"an array of {_short(kind)}")
+            raise ValueError(f"has an array of {_short(kind)}")
         self.dtype = np.dtype(kind)
 
     def __setstate__(self, state: Any) -> None:
@@ -51,11 +51,11 @@ class _Array:
         if isinstance(raw, str):  # Python 2's bytes
             raw = raw.encode("latin1")
         if not isinstance(raw, bytes | bytearray) or not isinstance(dtype, _Dtype):
-            raise ValueError("an array without plain content")
+            raise ValueError("has an array without plain content")
         if not isinstance(shape, list) or any(type(size) is not int for size in shape):
-            raise ValueError("an array whose shape is not a list of whole numbers")
+            raise ValueError("has an array whose shape is not a list of whole numbers")
         if math.prod(shape) * dtype.dtype.itemsize != len(raw):
-            raise ValueError("an array whose shape does not fit its content")
+            raise ValueError("has an array whose shape does not fit its content")
         self.array = np.frombuffer(raw, dtype.dtype).reshape(shape, order=order)
         return self
 
@@ -72,13 +72,13 @@ def _frombuffer(raw: Any, dtype: Any, shape: Any, order: Any) -> _Array:
 
 def _encode(text: Any, codec: Any) -> bytes:
     if not isinstance(text, str) or codec != "latin1":
-        raise ValueError(f"text in the codec {_short(codec)}")
+        raise ValueError(f"has text in the codec {_short(codec)}")
     return text.encode("latin1")
 
 
 def _bytes(*content: Any) -> bytes:
     if content:
-        raise ValueError("bytes made of something")
+        raise ValueError("calls bytes with arguments")
     return b""
 
 
@@ -97,14 +97,14 @@ for _core in ("numpy.core", "numpy._core"):
 
 
 class _Tuple(list[Any]):
-    """Stands in for a tuple, as no key: hashing nested tuples takes for ever, or a crash."""
+    """Stands in for a tuple, but not as a key: hashing nested tuples may take for ever or crash."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         raise ValueError("expected names or numbers as keys, got a tuple")
 
 
 class _ArraysOnly(pickle._Unpickler):
-    """The unpickler in Python, because its instructions can be replaced."""
+    """Unpickler written in Python rather than C, because its instructions can be replaced."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]]
 
@@ -116,13 +116,13 @@ class _ArraysOnly(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
             raise ValueError(
-                f"asks for {_short(module, plain=True)}.{_short(name, plain=True)}, where a "
-                "dataset has arrays and plain containers only"
+                f"asks for {_short(module, plain=True)}.{_short(name, plain=True)}, but a "
+                "dataset has only arrays and plain containers"
             )
         return _STAND_INS[module, name]
 
     def spend(self, made: Any) -> None:
-        """Count what a stand-in has made: no more than the file has bytes for."""
+        """Count the bytes that a stand-in has made, which the size of the file limits."""
         made = made.array if isinstance(made, _Array) else made
         size = made.nbytes if isinstance(made, np.ndarray | np.generic) else 0
         self.bytes_left -= len(made) if isinstance(made, bytes | OrderedDict) else size
@@ -135,7 +135,7 @@ def _tuple(self: Any) -> None:
     self.append(_Tuple(items))
 
 
-def _last(n: int) -> Callable[[Any], None]:
+def _tuple_of(n: int) -> Callable[[Any], None]:
     def make(self: Any) -> None:
         items = [self.stack.pop() for _ in range(n)]
         self.append(_Tuple(reversed(items)))
@@ -144,21 +144,21 @@ def _last(n: int) -> Callable[[Any], None]:
 
 
 def _bytearray(self: Any) -> None:
-    """What is there, where pickle's own takes memory for as much as the file says."""
+    """Read the bytes that exist; pickle's own code allocates as many as the file claims."""
     size = int.from_bytes(self.read(8), "little")
     self.append(self.read(size))
 
 
-def _spending(step: Callable[[Any], None]) -> Callable[[Any], None]:
-    def spending(self: Any) -> None:
+def _count_bytes(step: Callable[[Any], None]) -> Callable[[Any], None]:
+    def run(self: Any) -> None:
         step(self)
         self.spend(self.stack[-1])
 
-    return spending
+    return run
 
 
-def _counted(name: str, step: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    def counted(self: Any) -> None:
+def _count_steps(name: str, step: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    def run(self: Any) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise ValueError(f"expected at most {MAX_STEPS:,} instructions, got more")
@@ -166,7 +166,7 @@ def _counted(name: str, step: Callable[[Any], None] | None) -> Callable[[Any], N
             raise ValueError(f"has the instruction {name}, which arrays and lists do not need")
         step(self)
 
-    return counted
+    return run
 
 
 _OTHERS = (
@@ -178,48 +178,50 @@ _own = pickle._Unpickler.dispatch
 _STEPS: dict[str, Callable[[Any], None]] = {
     **{o.name: _own[ord(o.code)] for o in pickletools.opcodes if o.name not in _OTHERS},
     "TUPLE": _tuple,
-    "EMPTY_TUPLE": _last(0),
-    **{f"TUPLE{n}": _last(n) for n in (1, 2, 3)},
+    "EMPTY_TUPLE": _tuple_of(0),
+    **{f"TUPLE{n}": _tuple_of(n) for n in (1, 2, 3)},
     "BYTEARRAY8": _bytearray,
-    "REDUCE": _spending(_own[pickle.REDUCE[0]]),
-    "BUILD": _spending(_own[pickle.BUILD[0]]),
+    "REDUCE": _count_bytes(_own[pickle.REDUCE[0]]),
+    "BUILD": _count_bytes(_own[pickle.BUILD[0]]),
 }
 _ArraysOnly.dispatch = {
-    **{code: _counted(f"{code:#x}", None) for code in range(256)},
-    **{ord(o.code): _counted(o.name, _STEPS.get(o.name)) for o in pickletools.opcodes},
+    **{code: _count_steps(f"{code:#x}", None) for code in range(256)},
+    **{ord(o.code): _count_steps(o.name, _STEPS.get(o.name)) for o in pickletools.opcodes},
 }
 
 
 def read_pickle(content: bytes, where: str, encoding: str = "latin1") -> Any:
-    """The arrays and plain containers in a pickle; anything else is refused and never runs.
+    """Read the arrays and plain containers in a pickle, and never execute anything in it.
+
+    Anything else in the pickle raises ValueError.
 
     Args:
         content: The pickle.
-        where: What to call it in messages.
-        encoding: Of Python 2 strings: `latin1` makes them text, `bytes` leaves them bytes.
+        where: Name of the pickle in messages.
+        encoding: Encoding of Python 2 strings: `latin1` makes them text, `bytes` leaves them bytes.
     """
     try:
-        return _real(_ArraysOnly(content, encoding).load(), MAX_DEPTH, {})[0]
-    except Exception as error:  # whatever a broken or hostile file can provoke
+        return _resolve(_ArraysOnly(content, encoding).load(), MAX_DEPTH, {})[0]
+    except Exception as error:  # a broken or hostile file may raise anything
         why = "it ends too early" if isinstance(error, EOFError) else str(error) or repr(error)
         raise ValueError(
-            f"{where} was not loaded: {why}. Get it again, from a source you trust."
+            f"{where} was not loaded: {why}. Get it again from a source you trust."
         ) from error
 
 
-def _real(value: Any, depth: int, known: dict[int, tuple[Any, int]]) -> tuple[Any, int]:
-    """The value with stand-ins replaced by their arrays, and how many members a walk would meet."""
+def _resolve(value: Any, depth: int, known: dict[int, tuple[Any, int]]) -> tuple[Any, int]:
+    """Replace stand-ins by their arrays; also count the members that a walk would visit."""
     if isinstance(value, _Array):
         if value.array is None:
-            raise ValueError("an array without content")
+            raise ValueError("has an array without content")
         return value.array, 1
     if not isinstance(value, dict | list):
         return value, 1
     if not depth:
         raise ValueError(f"expected at most {MAX_DEPTH} containers in each other, got more")
-    if id(value) not in known:  # what is shared is looked at once
+    if id(value) not in known:  # visit shared objects once
         entries = value.values() if isinstance(value, dict) else value
-        real = [_real(entry, depth - 1, known) for entry in entries]
+        real = [_resolve(entry, depth - 1, known) for entry in entries]
         size = 1 + sum(n for _, n in real)
         if size > MAX_STEPS:
             raise ValueError(f"expected at most {MAX_STEPS:,} members, got more")
@@ -230,7 +232,7 @@ def _real(value: Any, depth: int, known: dict[int, tuple[Any, int]]) -> tuple[An
 
 
 def _short(value: Any, *, plain: bool = False) -> str:
-    """A word of a file in a message; what is not a word may be endless."""
+    """Shorten text of a file for a message; anything else, which may be endless, is its type."""
     if not isinstance(value, str):
         return f"a {type(value).__name__}"
     value = value if len(value) <= 60 else f"{value[:60]}..."

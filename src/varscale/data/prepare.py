@@ -1,4 +1,4 @@
-"""From what people have on disk to a prepared dataset."""
+"""Prepare a dataset: read files on disk and store them in one format."""
 
 import errno
 import hashlib
@@ -13,7 +13,7 @@ import numpy as np
 
 from varscale.data.embeddings import OPTIONS, SUFFIXES, read_embeddings
 from varscale.data.images import decode
-from varscale.data.readers import READERS, Options, Reader
+from varscale.data.readers import READERS, Reader, ReaderOptions
 from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS, check_two
 from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, open_stage
@@ -21,18 +21,18 @@ from varscale.data.tree import open_tree, walk
 from varscale.version import __version__
 
 Progress = Callable[[int, int], None]
-"""Called with the number of items done and the number of all."""
+"""Function of the number of finished items and the number of all items."""
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What was read of a source; the items are in the staging folder already.
+    """Content of a source, except the items, which are already in the staging folder.
 
     Attributes:
         kind: `images` or `embeddings`.
         classes: Name and split of each class.
-        labels: Class of each item, as a number into `classes`.
-        skipped: What could not be read and was left out.
+        labels: Class of each item, as an index into `classes`.
+        skipped: Messages about items that could not be read and were left out.
     """
 
     kind: str
@@ -44,23 +44,25 @@ class Content:
 def prepare(
     name: str,
     source: Path,
-    options: Options | None = None,
+    options: ReaderOptions | None = None,
     *,
     form: str | None = None,
     root: Path | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Manifest:
-    """Read a source and write it as the dataset `name`; what was there before stays until then.
+    """Read a source and store it as the dataset `name`.
+
+    An existing dataset of that name stays in place until the new one is complete.
 
     Args:
-        name: Of the dataset. That of a known format chooses the format.
+        name: Name of the dataset. The name of a known format chooses that format.
         source: Folder, archive or file.
-        options: How to read and store.
-        form: The format, where neither name nor source tell it.
-        root: Where datasets live.
+        options: How to read and store it.
+        form: Format, if neither name nor source tells it.
+        root: Folder of all prepared datasets.
         progress: See `Progress`.
     """
-    options = Options() if options is None else options
+    options = ReaderOptions() if options is None else options
     root = data_root() if root is None else root
     if options.size is not None and not 1 <= options.size <= 1024:
         raise ValueError(f"Expected an image size from 1 to 1024, got {options.size}.")
@@ -68,14 +70,14 @@ def prepare(
     _check_options(options, form)
     there = (root / name).resolve()
     if there == source.resolve() or there in source.resolve().parents:
-        raise ValueError(f"The source {source} lies in the place of the dataset. Move it away.")
+        raise ValueError(f"The source {source} is where the dataset would be. Move it away.")
     request = _request(source, options, form)
-    with open_stage(root, name) as stage, _full_disk_in_words(root):
+    with open_stage(root, name) as stage, _explain_full_disk(root):
         if form == "embeddings":
             content = _write_embeddings(stage, source, options)
         else:
             content = _write_images(stage, source, READERS.create(form), options, progress)
-        check_two((name for name, _ in content.classes), source)  # bad images may be all of one
+        check_two((name for name, _ in content.classes), source)  # skipping may empty a class
 
         manifest = Manifest(
             name=name,
@@ -92,15 +94,15 @@ def prepare(
         return finish(stage, manifest, content.labels)
 
 
-def already_prepared(
+def find_prepared(
     name: str,
     source: Path,
-    options: Options,
+    options: ReaderOptions,
     *,
     form: str | None = None,
     root: Path | None = None,
 ) -> Manifest | None:
-    """What is there, if the same source and options made it and it is whole."""
+    """Manifest of an intact dataset that the same source and options made, or `None`."""
     try:
         there = check_quickly(data_root() if root is None else root, name)
     except ValueError:
@@ -109,12 +111,15 @@ def already_prepared(
     return there if (there.source, there.options) == (str(source.resolve()), request) else None
 
 
-def _request(source: Path, options: Options, form: str) -> dict[str, object]:
+already_prepared = find_prepared  # the name that cli/data.py still uses
+
+
+def _request(source: Path, options: ReaderOptions, form: str) -> dict[str, object]:
     return {**asdict(options), "format": form, "fingerprint": fingerprint(source)}
 
 
 def fingerprint(source: Path) -> str:
-    """Hash of the names, sizes and times of change of all files of a source."""
+    """Hash of the names, sizes and modification times of all files of a source."""
     source = source.resolve()
     beside = [source.with_name("labels.npy")] if source.suffix == ".npy" else []
     files = sorted(walk(source)) if source.is_dir() else [source, *beside]
@@ -126,19 +131,19 @@ def fingerprint(source: Path) -> str:
     return digest.hexdigest()
 
 
-def _check_options(options: Options, form: str) -> None:
-    """Refuse an option that means nothing to the format."""
+def _check_options(options: ReaderOptions, form: str) -> None:
+    """Raise ValueError if an option does not apply to the format."""
     known = OPTIONS if form == "embeddings" else READERS[form].options
-    for option in fields(Options):
+    for option in fields(ReaderOptions):
         if option.name not in known and getattr(options, option.name) != option.default:
             raise ValueError(
-                f"The option {option.name!r} means nothing to the format {form!r}, which takes "
+                f"The option {option.name!r} does not apply to the format {form!r}, which takes "
                 f"{', '.join(known)}. Leave it out."
             )
 
 
 def detect(name: str, source: Path) -> str:
-    """The format of a source: by the dataset's name, else by what the source is."""
+    """Format of a source: by the name of the dataset, else by the source itself."""
     if name in READERS and name != "folder":
         return name
     if source.suffix in SUFFIXES:
@@ -148,15 +153,15 @@ def detect(name: str, source: Path) -> str:
 
 
 def _write_images(
-    stage: Path, source: Path, reader: Reader, options: Options, progress: Progress
+    stage: Path, source: Path, reader: Reader, options: ReaderOptions, progress: Progress
 ) -> Content:
     tree = reader.open(source)
     try:
         records = reader.records(tree, options)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(f"{source} is not as its format has it: {error!r}.") from error
+        raise ValueError(f"{source} does not follow its format: {error!r}.") from error
     check_classes(records, str(source))
-    # The order depends on names alone, not on how the source was packed.
+    # The order depends only on names, not on how the source was packed.
     records.sort(key=lambda r: (SPLITS.index(r.split), r.class_name, r.key))
     size = reader.size if options.size is None else options.size
     grey = reader.grey if options.grey is None else options.grey
@@ -191,7 +196,7 @@ def _write_images(
 
 
 def _reserve(path: Path) -> None:
-    """Take the space at once: a full disk is an error now, not a crash in the middle."""
+    """Allocate disk space now, so that a full disk is an error here and not a crash later."""
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -200,7 +205,7 @@ def _reserve(path: Path) -> None:
 def _in_threads(
     work: Callable[[int], str | None], total: int, progress: Progress
 ) -> Iterator[str | None]:
-    """Do the work for each row on all cores (Pillow lets go of the interpreter), in order."""
+    """Do the work for each row on all cores (Pillow releases the GIL); results are in order."""
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for done, result in enumerate(pool.map(work, range(total)), start=1):
@@ -210,7 +215,7 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)
 
 
-def _write_embeddings(stage: Path, source: Path, options: Options) -> Content:
+def _write_embeddings(stage: Path, source: Path, options: ReaderOptions) -> Content:
     data = read_embeddings(source, options.split, options.seed)
     by_name = sorted(
         set(data.labels.tolist()),
@@ -226,13 +231,13 @@ def _write_embeddings(stage: Path, source: Path, options: Options) -> Content:
 
 
 @contextmanager
-def _full_disk_in_words(root: Path) -> Iterator[None]:
+def _explain_full_disk(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ValueError(
                 f"No space left for the dataset in {root}. Make room, or set VARSCALE_HOME to a "
-                "larger disk; what was there before is untouched."
+                "larger disk; existing datasets are unchanged."
             ) from error
         raise

@@ -49,21 +49,21 @@ class EpisodeRows:
         return self.classes.shape[1]
 
     def __getitem__(self, tasks: slice) -> "EpisodeRows":
-        """Some of the tasks."""
+        """Select some of the tasks."""
         return EpisodeRows(**{name: rows[tasks] for name, rows in vars(self).items()})
 
 
 class EpisodeSampler:
-    """Draws tasks from labelled items: `n_way` classes, then supports and queries of each.
+    """Draw tasks from labelled items: `n_way` classes, then supports and queries of each.
 
-    Episode i depends on (seed, stream, i) and the labels alone: not on what was drawn before, nor
-    on how many are drawn at once. All draws are without replacement and exactly uniform.
+    Episode i depends only on (seed, stream, i) and the labels, not on earlier draws or on how many
+    are drawn at once. All draws are without replacement and exactly uniform.
 
     Args:
         labels: Class of every row, as integers.
         n_way: Classes per task.
-        n_shot: Supports per class; or one number for each of the task's classes.
-        n_query: Queries: see `queries`.
+        n_shot: Supports per class, or a list with one number for each class of the task.
+        n_query: Number of queries; see `queries`.
         seed: Seed.
         stream: Name of the stream; streams of one seed are unrelated.
         queries: See `Queries`.
@@ -115,7 +115,7 @@ class EpisodeSampler:
         self._check_feasible(class_names)
         self._prepare()
 
-    __iter__ = None  # it has no end
+    __iter__ = None  # a loop over it would never end
 
     @property
     def queries_per_task(self) -> int:
@@ -140,7 +140,7 @@ class EpisodeSampler:
         """Compute once what all episodes share."""
         way, shots, balanced = self.n_way, self.shots, self.queries == "balanced"
         ends = shots + self.n_query * balanced
-        self._most = int(ends.max())  # draws of every class, even if it needs fewer
+        self._most = int(ends.max())  # draws for every class, even if it needs fewer
         self._largest = int(self._sizes.max())
         self._class_bounds = np.uint64(len(self._sizes)) - np.arange(way, dtype=np.uint64)[None]
         self._steps = np.arange(self._most, dtype=np.uint64)[:, None]
@@ -149,7 +149,7 @@ class EpisodeSampler:
         self._words = Words(self.seed, dict(zip(self._streams, sizes, strict=False)))
 
         def flat(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """Where draws start..stop of each class are in (draw, class); and their classes."""
+            """Positions of draws start..stop of each class in (draw, class), and their classes."""
             at = [np.arange(starts[k], stops[k]) * way + k for k in range(way)]
             return np.concatenate(at), np.repeat(np.arange(way), stops - starts)[None]
 
@@ -157,7 +157,7 @@ class EpisodeSampler:
         self._query_at, self._query_labels = flat(shots, ends)
 
     def _draw(self, index: UInt64[np.ndarray, " task"]) -> tuple[np.ndarray, ...]:
-        # Tasks come last in all arrays but the results: numpy's inner loops go along them.
+        # Tasks are the last axis of all arrays but the results: numpy's inner loops run along it.
         n_tasks, way, most = len(index), self.n_way, self._most
         drawn = self._words(index)
         ranks = integers(self.seed, self._streams[0], index, self._class_bounds, drawn[0])
@@ -231,6 +231,6 @@ class EpisodeSampler:
         pool = int(np.sort(self._sizes)[: self.n_way].sum()) - int(self.shots.sum())
         if self.queries == "random" and pool < self.n_query:
             raise ValueError(
-                f"{self.n_query} random queries need as many items beside the supports; the "
+                f"{self.n_query} random queries need as many items besides the supports; the "
                 f"smallest classes have {pool}. Lower n_query to {pool}."
             )

@@ -1,4 +1,4 @@
-"""A contact sheet: what a dataset looks like."""
+"""Contact sheets: images of a dataset at a glance."""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -11,10 +11,10 @@ from varscale.data.split import SPLITS
 def contact_sheet(
     dataset: Dataset, *, classes: int = 8, items: int = 10, seed: int = 0
 ) -> Image.Image:
-    """A row of images for each of a few random classes of every split, with their names.
+    """Draw a row of images for each of a few random classes of every split, with class names.
 
     Args:
-        dataset: Of images.
+        dataset: Dataset of images.
         classes: Rows per split, at most.
         items: Images per row, at most.
         seed: Which classes and images are shown.

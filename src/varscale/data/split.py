@@ -7,12 +7,12 @@ SPLITS = ("train", "val", "test")
 
 
 def check_names(names: Iterable[str], what: str, source: object) -> None:
-    """Raise ValueError if a name cannot be written as UTF-8, as bytes of other codes cannot.
+    """Raise ValueError if a name cannot be written as UTF-8.
 
     Args:
         names: The names.
-        what: What they are names of.
-        source: Where they come from.
+        what: What they name, for the message.
+        source: Where they come from, for the message.
     """
     for name in names:
         try:
@@ -27,14 +27,15 @@ def check_two(classes: Iterable[str], source: object) -> None:
     """Raise ValueError if there are fewer than two classes."""
     names = set(classes)
     if len(names) < 2:
+        found = f"only {names.pop()!r}" if names else "none"
         raise ValueError(
-            f"Expected at least two classes in {source}, because a task needs two, got "
-            f"{', '.join(map(repr, names)) or 'none'} alone. Add classes."
+            f"Expected at least two classes in {source}, because a task needs two, got {found}. "
+            "Add classes."
         )
 
 
-def seeded_split(class_names: Sequence[str], shares: str, seed: int) -> dict[str, str]:
-    """Assign whole classes to splits, by a seed and the class names alone.
+def split_classes(class_names: Sequence[str], shares: str, seed: int) -> dict[str, str]:
+    """Assign classes to splits by a seed; the result depends only on the seed and the names.
 
     Args:
         class_names: Distinct names.
@@ -42,7 +43,7 @@ def seeded_split(class_names: Sequence[str], shares: str, seed: int) -> dict[str
         seed: Seed.
 
     Example:
-        >>> seeded_split(["ant", "bee", "cat", "dog", "eel"], "3/1/1", seed=0)
+        >>> split_classes(["ant", "bee", "cat", "dog", "eel"], "3/1/1", seed=0)
         {'ant': 'train', 'bee': 'test', 'cat': 'val', 'dog': 'train', 'eel': 'train'}
     """
     try:

@@ -1,4 +1,4 @@
-"""Prepared datasets on disk: written whole or not at all, opened without a copy, verifiable."""
+"""Prepared datasets on disk: written completely or not at all, verified by hashes."""
 
 import difflib
 import hashlib
@@ -22,22 +22,22 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a prepared dataset is, and how it came about.
+    """Description of a prepared dataset, and how it was made.
 
     Attributes:
-        name: Its name.
+        name: Name of the dataset.
         kind: `images` or `embeddings`.
         shape: Shape of the items array.
-        class_names: Classes, training first.
-        class_split: Split of each.
-        class_counts: Items of each.
+        class_names: Names of the classes, training classes first.
+        class_split: Split of each class.
+        class_counts: Items of each class.
         hash: Hash of the content: items, labels, class names and splits, whatever their source.
-        files: SHA-256, size and time of change of each file.
-        source: Where it was read from.
-        options: How.
-        skipped: What could not be read and was left out.
-        version: varscale's version.
-        format: Of this file.
+        files: SHA-256, size and modification time of each file.
+        source: Path of the source.
+        options: Options it was read with.
+        skipped: Messages about items that could not be read and were left out.
+        version: Version of varscale that wrote it.
+        format: Format of this file.
     """
 
     name: str
@@ -55,14 +55,14 @@ class Manifest:
     format: int = FORMAT
 
     def content_hash(self) -> str:
-        """The hash that the content should have."""
+        """Hash that the content should have."""
         content = [self.kind, self.shape, self.class_names, self.class_split, self.class_counts]
         files = [self.files[name]["sha256"] for name in (ITEMS, LABELS)]
         return hashlib.sha256(json.dumps([content, files]).encode()).hexdigest()
 
 
 def data_root() -> Path:
-    """Where prepared datasets live: `$VARSCALE_HOME/data`, else the user's cache."""
+    """Folder of prepared datasets: `$VARSCALE_HOME/data`, else in the user's cache."""
     home = os.environ.get("VARSCALE_HOME")
     if home:
         return Path(home) / "data"
@@ -71,7 +71,7 @@ def data_root() -> Path:
 
 
 def list_prepared(root: Path) -> list[str]:
-    """Names of the datasets that are there."""
+    """Names of all prepared datasets in a folder."""
     return sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))
 
 
@@ -96,7 +96,7 @@ def _not_prepared(root: Path, name: str) -> ValueError:
 
 
 def read_manifest(root: Path, name: str) -> Manifest:
-    """The manifest of a prepared dataset."""
+    """Read the manifest of a prepared dataset."""
     check_name(name)
     path = root / name / MANIFEST
     if not path.is_file():
@@ -104,29 +104,29 @@ def read_manifest(root: Path, name: str) -> Manifest:
     try:
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
-            raise _damaged(path, f"another version wrote it, in format {content['format']}")
+            raise _damage(path, f"another version wrote it, in format {content['format']}")
         manifest = Manifest(**content)
         states = [{"sha256", "size", "mtime_ns"} <= set(f) for f in manifest.files.values()]
         intact = all(states) and manifest.content_hash() == manifest.hash
     except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise _damaged(path, f"it lacks {error}") from error
+        raise _damage(path, f"it lacks {error}") from error
     if not intact or manifest.name != name:
-        raise _damaged(path, "it is not as it was written")
+        raise _damage(path, "it has changed since it was written")
     return manifest
 
 
 def check(root: Path, name: str) -> Manifest:
-    """Read every byte of a prepared dataset again; one that changed is an error."""
+    """Read a prepared dataset completely; raise ValueError if a byte has changed."""
     manifest = read_manifest(root, name)
     for file, expected in manifest.files.items():
         path = root / name / file
         if not path.is_file() or file_hash(path) != expected["sha256"]:
-            raise _damaged(path, "its content is not what was written")
+            raise _damage(path, "its content has changed since it was written")
     return manifest
 
 
 def check_quickly(root: Path, name: str) -> Manifest:
-    """Look at sizes and times alone; where they changed, read the file again."""
+    """Compare only sizes and modification times; `check` the dataset if one has changed."""
     manifest = read_manifest(root, name)
     for file, expected in manifest.files.items():
         path = root / name / file
@@ -141,12 +141,12 @@ def check_quickly(root: Path, name: str) -> Manifest:
 
 @contextmanager
 def open_stage(root: Path, name: str) -> Iterator[Path]:
-    """A folder to write a dataset into, which takes its place when all went well.
+    """Give a folder to write a dataset into; on success it becomes the dataset.
 
-    A lock lets one process at a time prepare a name. What an interrupted one left is cleared away;
-    what was there before stays until the new one is complete.
+    A lock lets one process at a time prepare a name. Leftovers of an interrupted process are
+    removed; an existing dataset stays until the new one is complete.
     """
-    from filelock import FileLock  # here, because it makes every import of varscale slower
+    from filelock import FileLock  # imported here to keep `import varscale` fast
 
     check_name(name)
     root.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def open_stage(root: Path, name: str) -> Iterator[Path]:
         there = root / name
         if there.is_symlink() or (there.exists() and not (there / MANIFEST).is_file()):
             raise ValueError(
-                f"{there} is there and is no prepared dataset, so it is not replaced. Move it "
+                f"{there} exists and is not a prepared dataset, so it is not overwritten. Move it "
                 "away, or choose another name."
             )
         stage.mkdir()
@@ -178,12 +178,12 @@ def check_name(name: str) -> None:
     """Raise ValueError if a name is not a plain file name."""
     if not re.fullmatch(r"(?!\.)[\w.-]{1,100}", name):
         raise ValueError(
-            f"Expected a dataset's name of letters, digits, '_', '-' and '.', got {name!r}."
+            f"Expected a dataset name of letters, digits, '_', '-' and '.', got {name!r}."
         )
 
 
 def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
-    """Write labels and manifest beside the items, with all hashes, and flush them to the disk."""
+    """Write labels and manifest beside the items, with all hashes, and flush them to disk."""
     np.save(stage / LABELS, labels)
     files = {}
     for name in (ITEMS, LABELS):
@@ -203,7 +203,7 @@ def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
     return manifest
 
 
-def _damaged(path: Path, why: str) -> ValueError:
+def _damage(path: Path, why: str) -> ValueError:
     return ValueError(
         f"{path} is damaged: {why}. Prepare the dataset again: "
         f"varscale data prepare {path.parent.name} SOURCE --force."

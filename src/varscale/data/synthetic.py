@@ -21,13 +21,13 @@ class GaussianTasks:
 
     Args:
         spread: $\tau$ of each dimension: how far classes lie apart.
-        noise: $\sigma$ of each dimension: how far items of one class do.
+        noise: $\sigma$ of each dimension: how far items of one class lie apart.
         n_way: Classes per task.
         n_shot: Supports per class.
         n_query: Queries per class.
         seed: Seed.
         stream: Name of the stream; give training and test different ones.
-        offset: Added to every item. Embeddings of ReLU networks are not centred either.
+        offset: Number added to every item. Embeddings of ReLU networks are not centred either.
 
     Example:
         >>> tasks = GaussianTasks(spread=torch.ones(8), noise=torch.ones(8))
@@ -49,7 +49,7 @@ class GaussianTasks:
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1, got {getattr(self, name)}.")
         if self.spread.shape != self.noise.shape or not (self.noise > 0).all():
-            raise ValueError("Expected spread and noise > 0 of one length.")
+            raise ValueError("Expected spread and noise of the same length, and noise > 0.")
 
     def batch(self, start: int, count: int) -> Episode:
         """Tasks number start..start+count-1."""

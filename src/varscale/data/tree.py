@@ -1,4 +1,4 @@
-"""Files to read data from: a folder or an archive, behind one face. Nothing is ever extracted."""
+"""Folders and archives of files, behind one interface. Nothing is ever extracted to disk."""
 
 import lzma
 import os
@@ -15,20 +15,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MAX_FILE = 2**31
-"""Bytes of one file that is read into memory; the largest pickle of miniImageNet has 1.2e9."""
+"""Largest file to read into memory, in bytes; the largest pickle of miniImageNet has 1.2e9."""
 MAX_PICTURE = 2**28
-"""The same of a picture; one of the most pixels that are decoded has 2.4e8, uncompressed."""
+"""Largest picture file, in bytes; the largest picture to decode has 2.4e8 uncompressed."""
 MAX_TAR = 2**32
-"""Bytes of all files of a tar, which are kept in memory; CUB-200-2011 has 1.2e9."""
+"""Largest tar, in bytes of all its files, which are kept in memory; CUB-200-2011 has 1.2e9."""
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-"""How the names of picture files end."""
+"""Endings of the names of picture files."""
 
 
 class Tree(ABC):
-    """Files by their relative path, with `/` between the parts.
+    """Files by relative path, with `/` between the parts.
 
     Attributes:
-        name: What to call it in messages.
+        name: Name of the tree in messages.
         files: All paths, sorted.
     """
 
@@ -45,13 +45,13 @@ class Tree(ABC):
 
 
 class Folder(Tree):
-    """A folder on disk; hidden files are passed over."""
+    """A folder on disk; hidden files are ignored."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.path = path
         files = (p.relative_to(path) for p in walk(path))
-        self.files = sorted(p.as_posix() for p in files if not _hidden(p.parts))
+        self.files = sorted(p.as_posix() for p in files if not _is_hidden(p.parts))
 
     def read(self, path: str) -> bytes:
         """Content of a file."""
@@ -61,7 +61,7 @@ class Folder(Tree):
 
 
 class Zip(Tree):
-    """A zip archive, read in place. Members that lead out of it are refused."""
+    """A zip archive, read in place; a member that leads out of it raises ValueError."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -72,38 +72,39 @@ class Zip(Tree):
                 f"Expected the names in {path} in UTF-8, got {error.object!r}. Pack it again."
             ) from error
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{path} is no readable zip: {error}. Copy it again.") from error
+            raise ValueError(f"{path} is not a readable zip: {error}. Copy it again.") from error
         for info in self._zip.infolist():
             _check_member(self.name, info.filename, info.file_size)
         members = [m for m in self._zip.namelist() if not m.endswith("/")]
-        self.files = sorted(m for m in members if not _hidden(PurePosixPath(m).parts))
+        self.files = sorted(m for m in members if not _is_hidden(PurePosixPath(m).parts))
         _check_distinct(self.files, self.name)
 
     def read(self, path: str) -> bytes:
         """Content of a member."""
         try:
             return self._zip.read(path)
-        except Exception as error:  # damage, passwords and exotic compression all differ
+        except Exception as error:  # damage, passwords and rare compressions raise different ones
             why = str(error) or repr(error)
             raise ValueError(f"{path} in {self.name} cannot be read: {why}.") from error
 
 
 class Tar(Tree):
-    """A tar archive, compressed or not, kept in memory: for archives of a few files."""
+    """A tar archive, compressed or not, kept in memory; meant for archives of few files."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         try:
-            with _header(partial(tarfile.open, path)) as archive:
+            with _read_header(partial(tarfile.open, path)) as archive:
                 self._content = _contents(archive, self.name)
         except MemoryError as error:
             raise ValueError(
-                f"{path} is kept in memory, which is too small for it. Unpack it, and prepare the "
-                "folder."
+                f"{path} does not fit into memory. Unpack it, and prepare the folder."
             ) from error
         except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            why = str(error).partition("\n")[0].rstrip(":.")  # of a line for each compression
-            raise ValueError(f"{path} is no readable tar archive: {why}. Copy it again.") from error
+            why = str(error).partition("\n")[0].rstrip(":.")  # one line per compression
+            raise ValueError(
+                f"{path} is not a readable tar archive: {why}. Copy it again."
+            ) from error
         self.files = sorted(self._content)
 
     def read(self, path: str) -> bytes:
@@ -126,7 +127,7 @@ class Union(Tree):
 
 
 def open_tree(source: Path) -> Tree:
-    """The tree behind a path: a folder (zips that lie in it are opened too), a zip or a tar."""
+    """Open a folder (together with zips in it), a zip or a tar."""
     if not source.exists():
         raise ValueError(f"Expected a folder, archive or file at {source}, got nothing there.")
     if source.is_dir():
@@ -141,13 +142,16 @@ def open_tree(source: Path) -> Tree:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """All files below a folder, links followed, each folder once; an unreadable one is an error."""
+    """Find all files below a folder; follow links, but visit each folder once.
+
+    An unreadable folder raises ValueError.
+    """
     seen = set()
 
-    def refuse(error: OSError) -> None:
+    def fail(error: OSError) -> None:
         raise ValueError(f"The folder {error.filename} cannot be read: {error.strerror}.")
 
-    for path, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+    for path, folders, files in os.walk(folder, followlinks=True, onerror=fail):
         real = os.path.realpath(path)
         if real in seen:
             folders.clear()
@@ -157,9 +161,9 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
-    """All files of a tar; what is too large is refused before it is read."""
+    """Read all files of a tar; one that is too large raises ValueError before it is read."""
     content, total = {}, 0
-    while (member := _header(archive.next)) is not None:
+    while (member := _read_header(archive.next)) is not None:
         _check_member(name, member.name, member.size)
         total += tarfile.BLOCKSIZE + member.size  # headers take memory too
         if total > MAX_TAR:
@@ -169,14 +173,14 @@ def _contents(archive: tarfile.TarFile, name: str) -> dict[str, bytes]:
             )
         handle = archive.extractfile(member) if member.isfile() else None
         if handle is not None:
-            content[member.name] = handle.read(member.size)  # without it, in twice the memory
+            content[member.name] = handle.read(member.size)  # else it takes twice the memory
     assert archive.fileobj is not None
-    archive.fileobj.read(2**20)  # padding, and after it the checksum of what is compressed
+    archive.fileobj.read(2**20)  # padding, so that the checksum after it is verified
     return content
 
 
-def _header(read: Callable[[], T]) -> T:
-    """What is read of a tar's headers; tarfile lets some errors in them through."""
+def _read_header(read: Callable[[], T]) -> T:
+    """Read headers of a tar, and raise ReadError for errors that tarfile does not translate."""
     try:
         return read()
     except ValueError as error:  # a header whose numbers cannot be read
@@ -189,7 +193,7 @@ def _check_distinct(files: list[str], name: str) -> None:
             raise ValueError(f"Expected every file once in {name}, got {one} twice.")
 
 
-def _hidden(parts: tuple[str, ...]) -> bool:
+def _is_hidden(parts: tuple[str, ...]) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
@@ -208,7 +212,7 @@ def _check_size(where: str, name: str, size: int) -> None:
     if size > limit:
         raise ValueError(
             f"{where}: expected at most {limit:,} bytes in a file, got {size:,} in {name!r}. Such "
-            "files are not read; take it out, or get them from a source you trust."
+            "files are not read; remove it, or get it from a source you trust."
         )
 
 

@@ -1,4 +1,4 @@
-"""When to answer "none of these": conformal thresholds from classes that were held out."""
+"""When to answer "none of these": conformal thresholds from held-out classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,28 +8,30 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 LEVELS = 1001
-"""Points at which a distribution of similarities is kept."""
+"""Number of quantiles stored for each distribution of similarities."""
 ROUNDING = 1e-6
-"""What single precision may take from a similarity; near-duplicates differ by less."""
+"""Allowance for rounding of a similarity in float32; near-duplicates differ by less."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conformity:
-    r"""How similar an item is to the prototype of its own class, on held-out classes (M29).
+    r"""How similar items are to the prototype of their own class, on held-out classes (M29).
 
-    A query is "unknown" when it is less similar to *every* class than all but a small share of
-    known items are to their own. It is then rejected wrongly only if its own class rejects it,
-    whatever the other classes do: the share holds for any number of classes.
+    A query is "unknown" if it is less similar to *every* class than all but a small share of known
+    items are to their own. A known query is rejected only if its own class rejects it, whatever the
+    other classes do, so the share holds for any number of classes.
 
-    The items of one class resemble each other, so it is classes, not items, that are exchangeable.
-    With $C$ held-out classes, each of weight $1/(C + 1)$ and a new one of which nothing is known, a
-    share $\delta$ of a new class's items is rejected at most, if the threshold is the quantile at
-    $(\delta (C + 1) - 1) / C$ of the held-out similarities, classes weighing the same.
+    Items of one class resemble each other, so classes are exchangeable and items are not. Let each
+    of $C$ held-out classes, and a new class of which nothing is known, have the weight
+    $1/(C + 1)$. Then at most a share $\delta$ of the new class's items is rejected, if the
+    threshold is the quantile at $(\delta (C + 1) - 1) / C$ of the held-out similarities, with equal
+    weight for each class.
 
     Attributes:
         shots: Supports of the prototypes, ascending.
-        quantiles: Of the similarities at each number of shots, at `LEVELS` even steps from 0 to 1.
-        n_classes: Held-out classes that had items enough for each number of shots.
+        quantiles: Quantiles of the similarities at each number of shots, at `LEVELS` even steps
+            from 0 to 1.
+        n_classes: Held-out classes that had enough items, for each number of shots.
     """
 
     shots: Int[Tensor, " shot"]
@@ -37,31 +39,31 @@ class Conformity:
     n_classes: Int[Tensor, " shot"]
 
     def smallest_share(self, count: Int[Tensor, " way"]) -> float:
-        """Up to this share nothing is ever rejected: too few classes were seen to promise it."""
+        """Share up to which nothing is rejected, because too few classes were held out."""
         return 1 / (int(self.n_classes[self._row(count)].max()) + 1)
 
     def thresholds(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
-        """The similarity that each class asks for at least.
+        """Smallest similarity that each class accepts.
 
         Args:
             count: Supports of each class. The threshold is that of the largest calibrated number of
                 shots up to it: more shots make items more similar, so too few are rejected.
-            share: Of known items that may be rejected.
+            share: Share of known items that may be rejected.
         """
         row = self._row(count)
         classes = self.n_classes[row].double()
         level = (share * (classes + 1) - 1) / classes
-        place = (level * (LEVELS - 1)).long().clamp_min(0)  # down: the lower threshold
+        place = (level * (LEVELS - 1)).long().clamp_min(0)  # round down, to the lower threshold
         return (self.quantiles[row, place] - ROUNDING).masked_fill(level <= 0, -torch.inf)
 
     def _row(self, count: Int[Tensor, " way"]) -> Int[Tensor, " way"]:
-        """The largest calibrated number of shots up to each."""
+        """Row of the largest calibrated number of shots up to each count."""
         place = torch.searchsorted(self.shots, count.to(self.shots), right=True) - 1
         return place.clamp_min(0)
 
 
 def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]]) -> Conformity:
-    """Quantiles of similarities in which every class weighs the same.
+    """Quantiles of similarities, with equal weight for each class.
 
     Args:
         seen: Number of shots, similarities of items to their own prototype, and their classes.

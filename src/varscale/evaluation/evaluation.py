@@ -1,4 +1,4 @@
-"""Score a model on seeded test tasks: every item embedded once, all tasks at once."""
+"""Score a model on seeded test tasks: embed every item once, then score all tasks together."""
 
 import json
 from collections.abc import Mapping
@@ -27,24 +27,24 @@ from varscale.model.rows import predict_rows
 from varscale.model.scaled import ScaledModel
 
 CHUNK = 1 << 22
-"""Numbers that the tasks worked on at once may hold: they stay in the cache."""
+"""Numbers in the tasks that are scored at once, few enough to stay in the cache."""
 
 MOST_CLASSES = 2000
-"""With more classes there is no confusion matrix: it would have as many entries squared."""
+"""With more classes there is no confusion matrix, whose size is their number squared."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a model did on test tasks.
+    """Results of a model on test tasks.
 
     Attributes:
-        accuracy: Of each task.
-        nll: Negative log-likelihood of a query, mean of each task.
-        brier: Brier score of a query, mean of each task (M18).
+        accuracy: Accuracy of each task.
+        nll: Mean negative log-likelihood of a query, for each task.
+        brier: Mean Brier score of a query, for each task (M18).
         bins: Calibration bins of all queries; see `metrics.calibration_bins`.
-        hits: Queries of each class that were right.
+        hits: Correctly classified queries of each class.
         queries: Queries of each class.
-        confusion: How often a query of the row's class was taken for the column's; `None` with
+        confusion: How often a query of the row's class was classified as the column's; `None` with
             more than 2,000 classes.
         class_names: The classes.
     """
@@ -64,7 +64,7 @@ class Evaluation:
         return expected_calibration_error(self.bins)
 
     def summary(self) -> dict[str, Any]:
-        """The figures, as fractions of 1, each interval over tasks (M20)."""
+        """Figures as fractions of 1, with intervals over tasks (M20)."""
         accuracy, accuracy_ci = interval(self.accuracy)
         nll, nll_ci = interval(self.nll)
         rate = (self.hits.double() / self.queries).tolist()
@@ -97,36 +97,36 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on the first tasks of a sampler.
 
-    Every item of the split is embedded once, then all tasks are worked on together. Where the
-    embedding depends on the task (`Host.conditioned`), each task is embedded anew.
+    Every item of the split is embedded once, then all tasks are scored together. If the embedding
+    depends on the task (`Host.conditioned`), each task is embedded separately.
 
     Args:
-        model: The model; it is left in the mode in which it was.
+        model: The model; its mode (training or evaluation) does not change.
         split: Items and classes.
         sampler: Draws tasks from `split.labels`.
-        episodes: Tasks.
+        episodes: Number of tasks.
         samples: Draws of the scale to average over; 0 for its mean. See `ScaledModel.forward`.
-        one_by_one: Embed each task anew, one after the other, as is usual elsewhere. The figures
-            are the same; it takes a hundred times as long.
-        processes: Who shares the work.
+        one_by_one: Embed each task separately, one after the other, as is usual elsewhere. The
+            figures are the same; it takes a hundred times as long.
+        processes: Processes that share the work.
     """
     if episodes < 1:
         raise ValueError(f"Expected at least one episode, got {episodes}.")
     device = next(model.parameters(), torch.empty(0)).device
     mode = model.training
     model.eval()
-    anew = one_by_one or model.host.conditioned
+    separately = one_by_one or model.host.conditioned
     tally = _Tally(split, sampler)
     share = processes.share(episodes)
-    if not anew:
+    if not separately:
         table = embed_split(model, split, device, processes)
     size = (int(sampler.shots.sum()) + sampler.queries_per_task) * (
-        int(np.prod(split.dataset.items.shape[1:])) if anew else model.host.out_dim
+        int(np.prod(split.dataset.items.shape[1:])) if separately else model.host.out_dim
     )
     chunk = 1 if one_by_one else max(1, CHUNK // size)
     for start in range(share.start, share.stop, chunk):
         rows = sampler.batch(start, min(chunk, share.stop - start))
-        if anew:
+        if separately:
             episode = split.episode(rows).to(device)
             log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
         else:
@@ -142,7 +142,7 @@ def evaluate(
 def embed_split(
     model: ScaledModel, split: Split, device: torch.device, processes: Processes = ALONE
 ) -> Float[Tensor, "item dim"]:
-    """Every item of the split, embedded in batches; processes share them."""
+    """Embed every item of a split in batches, shared between processes."""
     share = processes.share(len(split))
     size = 64 if split.dataset.is_images else 4096
     parts = [torch.empty(0, model.host.out_dim, device=device)]
@@ -153,7 +153,7 @@ def embed_split(
 
 
 def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation) -> None:
-    """Store figures as JSON, and beside them what they were computed from, as safetensors."""
+    """Store figures as JSON, and beside them the tensors behind them as safetensors."""
     folder.mkdir(exist_ok=True)
     shots = "-".join(map(str, np.ravel(report["n_shot"])))
     name = f"{report['dataset']}-{report['split']}-{report['n_way']}w{shots}s{report['n_query']}q"
@@ -168,7 +168,7 @@ def save_evaluation(folder: Path, report: Mapping[str, Any], scores: Evaluation)
 
 
 class _Tally:
-    """What was predicted in the tasks seen so far."""
+    """Running counts of the predictions."""
 
     def __init__(self, split: Split, sampler: EpisodeSampler) -> None:
         self.ids = torch.from_numpy(sampler.class_ids.astype(np.int64))
@@ -193,8 +193,8 @@ class _Tally:
         figures = torch.stack([v.double().mean(-1) for v in values])
         if figures.isnan().any():
             raise ValueError(
-                "Expected probabilities, got NaN. The model's weights have diverged: go back to an "
-                "earlier state, with a lower learning rate."
+                "Expected probabilities, got NaN. The model's weights have diverged: return to an "
+                "earlier checkpoint, with a lower learning rate."
             )
         self.per_task.append(figures)
         place = torch.searchsorted(self.ids, classes.contiguous())
@@ -217,7 +217,7 @@ class _Tally:
             self.confusion += torch.bincount(true * n + guessed, minlength=n * n).view(n, n)
 
     def result(self, processes: Processes, episodes: int) -> Evaluation:
-        """The tasks of all processes together."""
+        """Combine the tasks of all processes."""
         self._count()
         parts = torch.cat([torch.empty(3, 0, dtype=torch.float64), *self.per_task], dim=1)
         accuracy, nll, brier = processes.join(parts.T.contiguous(), episodes).T

@@ -1,4 +1,4 @@
-r"""How good predictions are, and how sure one can be of that; numbered as in `docs/method.md`."""
+r"""Quality of predictions, and confidence intervals; numbered as in `docs/method.md`."""
 
 import math
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 BINS = 15
-"""Bins of confidence in the expected calibration error."""
+"""Number of confidence bins in the expected calibration error."""
 
 
 def brier_score(
     log_p: Float[Tensor, "*batch way"], labels: Integer[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
-    r"""Squared distance of the probabilities from the truth (M18).
+    r"""Squared distance between the probabilities and the true class (M18).
 
     $\sum_k (p_k - [k = y])^2 = \sum_k p_k^2 - 2 p_y + 1$, between 0 and 2.
 
@@ -44,7 +44,7 @@ def calibration_bins(
 
 
 def expected_calibration_error(bins: Float[Tensor, "3 bins"]) -> float:
-    r"""Mean distance of confidence and accuracy over the bins, weighted by their size (M19).
+    r"""Mean distance between confidence and accuracy of the bins, weighted by size (M19).
 
     $\sum_b \frac{n_b}{n} \lvert \text{accuracy}_b - \text{confidence}_b \rvert$
 
@@ -60,7 +60,7 @@ def expected_calibration_error(bins: Float[Tensor, "3 bins"]) -> float:
 def interval(values: Float[Tensor, " n"] | Sequence[float]) -> tuple[float, float]:
     r"""Mean and half-width of its 95 % interval (M20): $1.96\, s / \sqrt n$.
 
-    $s$ is the standard deviation with $n - 1$. Of one value the half-width is not known: NaN.
+    $s$ is the standard deviation with $n - 1$. The half-width of a single value is NaN.
     """
     x = torch.as_tensor(values, dtype=torch.float64)
     if len(x) < 2:
@@ -71,9 +71,9 @@ def interval(values: Float[Tensor, " n"] | Sequence[float]) -> tuple[float, floa
 def t_interval(values: Float[Tensor, " n"] | Sequence[float]) -> tuple[float, float]:
     r"""Mean and half-width by Student's t: $t_{0.975, n-1}\, s / \sqrt n$ (M20).
 
-    What a few runs deserve: of five it is 1.42 times as wide as the published interval.
+    Appropriate for few runs: for five it is 1.42 times as wide as the published interval.
     """
-    from scipy.special import stdtrit  # scikit-learn brings it; importing varscale should not
+    from scipy.special import stdtrit  # imported here to keep `import varscale` fast
 
     mean, half = interval(values)
     return mean, half * float(stdtrit(len(values) - 1, 0.975)) / 1.96

@@ -17,11 +17,11 @@ from varscale.scalers.posterior import gaussian
 
 
 class ClassifierGraph(nn.Module):
-    """What a fitted `FewShotClassifier` computes, in float32; what does not change, beforehand.
+    """A fitted `FewShotClassifier` as a module in float32, with all constants precomputed.
 
     Args:
         classifier: The classifier.
-        reject: As for its `predict`; `None` never calls a query unknown.
+        reject: As for its `predict`; with `None` no query is unknown.
     """
 
     origin: Tensor
@@ -55,14 +55,14 @@ class ClassifierGraph(nn.Module):
         self.register_buffer("floor", floor.float())
         if not all(x.isfinite().all() for x in (means.float(), self.origin, self.alpha)):
             raise ValueError(
-                "Expected embeddings and a scale that single precision can hold, got larger ones. "
-                "Divide the embeddings by their size, and fit again."
+                "Expected embeddings and a scale within the range of float32, got larger ones. "
+                "Divide the embeddings by a constant, and fit again."
             )
 
     def forward(
         self, query: Float[Tensor, "query dim"]
     ) -> tuple[Float[Tensor, "query way"], Bool[Tensor, " query"]]:
-        """Probabilities of the classes, and whether a query belongs to none; one with NaN does."""
+        """Class probabilities, and whether a query is unknown; a query with NaN is."""
         query = query - self.origin
         if self.matrix is not None:
             query = query @ self.matrix
@@ -77,15 +77,15 @@ class ClassifierGraph(nn.Module):
 def export_classifier(
     classifier: FewShotClassifier, path: Path, *, reject: float | None = None
 ) -> float:
-    """Write a fitted classifier as an ONNX file, run it, and return its largest difference.
+    """Write a fitted classifier as an ONNX file; return the largest difference in probability.
 
     The names of the classes are in the file's metadata, as JSON under `classes`.
 
     Args:
         classifier: The classifier.
         path: File to write.
-        reject: Share of queries of known classes that the output `unknown` may hold; `None` for
-            a graph that never says so.
+        reject: Share of queries of known classes that may be called unknown; with `None` no query
+            is unknown.
     """
     graph = ClassifierGraph(classifier, reject).eval()
     at = "never" if reject is None else f"at {reject:g}"
@@ -107,15 +107,17 @@ def export_classifier(
 
 
 def differences(classifier: FewShotClassifier, content: bytes) -> tuple[float, float]:
-    """Largest difference of a probability between graph and classifier, and of what is rounding.
+    """Largest difference in probability between graph and classifier, and largest rounding error.
 
-    Over class means, what lies around and between them, and zero. Rounding is what the classifier's
-    own answers to float32 differ from those to float64.
+    Compares them at class means, around and between these, and at zero. The rounding error is the
+    difference between the classifier's own answers in float32 and in float64.
     """
     centres = classifier.centres_[:500]
     noise = torch.randn(4, *centres.shape, generator=torch.Generator().manual_seed(0)).numpy()
     around = centres + noise * centres.std(0)
-    between = (2 * centres + np.roll(centres, 1, axis=0)) / 3  # of two classes, not the origin
+    between = (
+        2 * centres + np.roll(centres, 1, axis=0)
+    ) / 3  # nearer to one class: halfway may be the origin
     queries = np.concatenate([centres, between, *around, 0 * centres[:1]]).astype(np.float32)
     exact = classifier.predict_proba(queries.astype(np.float64))
     probability, _ = session(content).run(None, {"query": queries})

@@ -20,7 +20,7 @@ from varscale.model.scaled import ScaledModel
 
 
 class FewShotGraph(nn.Module):
-    """What `ScaledModel.predict` computes for one task, in operations that a graph can hold.
+    """`ScaledModel.predict` for one task, in operations that an ONNX graph can hold.
 
     The number of classes is the largest label plus one.
 
@@ -56,12 +56,12 @@ class FewShotGraph(nn.Module):
         )
         mean = scale.q.mean
         logits = class_scores(host, scale, query, references, given, mean, n_way=n_way)[0]
-        missing = (labels != torch.arange(n_way).unsqueeze(1)).all(1)  # its probability is 0
+        missing = (labels != torch.arange(n_way).unsqueeze(1)).all(1)  # classes of probability 0
         return log_softmax(logits.masked_fill(missing, -torch.inf)).exp()
 
 
 def export_model(model: ScaledModel, path: Path) -> float:
-    """Write a model as an ONNX file, run it, and return its largest difference from the model.
+    """Write a model as an ONNX file; return the largest difference in probability.
 
     Args:
         model: The model, on a CPU.
@@ -96,10 +96,10 @@ def _export(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
 
 
 def differences(model: ScaledModel, content: bytes, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Largest difference of a probability between graph and model, and of what is rounding.
+    """Largest difference in probability between graph and model, and largest rounding error.
 
-    Over tasks of 2 to 20 ways and 1 to 10 shots. Rounding is what the model's own answers in
-    float32 differ from those in float64.
+    Compares them on tasks of 2 to 20 ways and 1 to 10 shots. The rounding error is the difference
+    between the model's own answers in float32 and in float64.
     """
     single, exact = (copy.deepcopy(model).to(dtype).eval() for dtype in (torch.float, torch.double))
     running = session(content)

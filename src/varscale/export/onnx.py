@@ -1,4 +1,4 @@
-"""A module as an ONNX graph, run once to see that it does what the module does."""
+"""Trace a module into an ONNX graph, run the graph, and compare it with the module."""
 
 import io
 import logging
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import onnxruntime
 
 TOLERANCE = 1e-5
-"""Largest difference of a probability between the graph and the model."""
+"""Largest difference in probability allowed between graph and model."""
 
 ROUNDING = 10
-"""Or this many times the rounding error of the model itself: a graph sums in another order."""
+"""Or allow this many times the model's own rounding error: a graph sums in another order."""
 
 
 def trace(
@@ -30,17 +30,17 @@ def trace(
     outputs: list[str],
     doc: str,
 ) -> "onnx.ModelProto":
-    """Trace a module into an ONNX model, in silence.
+    """Trace a module into an ONNX model, without output of the exporter.
 
     Args:
         graph: The module.
         inputs: An example of each input, by name.
-        dynamic: The axes of each that may have any length.
-        outputs: Names of what it returns.
-        doc: What goes in and comes out, for who opens the file.
+        dynamic: The axes of each input that may have any length.
+        outputs: Names of the outputs.
+        doc: Description of inputs and outputs, stored in the file.
     """
     disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # it regrets that torchvision is not there, and prints graphs
+    logging.disable(logging.ERROR)  # it complains about missing torchvision, and prints graphs
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -61,14 +61,14 @@ def trace(
     proto.producer_name, proto.producer_version = "varscale", __version__
     inner = proto.graph
     for part in (inner, *inner.node, *inner.value_info, *inner.input, *inner.output):
-        del part.metadata_props[:]  # stack traces, with paths of this machine
+        del part.metadata_props[:]  # stack traces with paths of this machine
     for tensor in inner.initializer:
         del tensor.metadata_props[:]
     return proto
 
 
 def session(content: bytes) -> "onnxruntime.InferenceSession":
-    """A graph, ready to run on a CPU."""
+    """Inference session of a graph, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -77,11 +77,11 @@ def session(content: bytes) -> "onnxruntime.InferenceSession":
 
 
 def check_close(difference: float, rounding: float) -> None:
-    """Refuse a graph that does not do what its model does.
+    """Raise ValueError if a graph differs from its model by more than rounding.
 
     Args:
-        difference: Largest difference of a probability.
-        rounding: What the model's own probabilities owe to single precision.
+        difference: Largest difference in probability.
+        rounding: Rounding error of the model's own probabilities in float32.
     """
     allowed = max(TOLERANCE, ROUNDING * rounding)
     if not difference <= allowed:

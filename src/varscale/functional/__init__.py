@@ -1,6 +1,6 @@
 r"""Every formula, numbered (M1, M2, ...) as in `docs/method.md`: tensors in, tensors out.
 
-Nothing here knows a module, a file or scikit-learn.
+Nothing here uses a module, a file or scikit-learn.
 
 Every function takes any number of leading task axes, written `*task`, and works on all tasks at
 once by matrix products; no tensor of shape (query, way, dim) is ever made.
@@ -9,7 +9,7 @@ The scale `alpha` always has a last axis of size 1 (a scalar scale) or `dim` (on
 dimension), after task axes that broadcast: `(1,)` and `(dim,)` are shared by all tasks, `(task, 1)`
 and `(task, dim)` belong to one task each. A plain number is a shared scalar.
 
-Embeddings in half precision are computed with in float32: a softmax over distances deserves it.
+Embeddings in half precision are converted to float32, which a softmax over distances needs.
 """
 
 from varscale.functional.bound import (

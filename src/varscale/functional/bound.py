@@ -41,6 +41,7 @@ def gaussian_kl(
     value per dimension.
 
     Example:
+        >>> import torch
         >>> round(gaussian_kl(torch.tensor(1.3).double(), torch.tensor(0.7), -0.5, 2.0).item(), 6)
         1.016072
     """
@@ -59,6 +60,7 @@ def auxiliary_weight(
     `epoch_length=1` the weight falls at every task, and `gamma` counts tasks.
 
     Example:
+        >>> import torch
         >>> auxiliary_weight(torch.tensor([0, 99, 7400, 14900, 20000]), gamma=150.0)
         tensor([0.9933, 0.9933, 0.5000, 0.0000, 0.0000])
     """
@@ -73,6 +75,6 @@ def log_predictive(
 
     $\log p(y_j = k) = \log \frac1S \sum_s \operatorname{softmax}_k \ell_{jk}(\alpha_s)$
     """
-    if len(logits) == 1:  # the mean of one is itself
+    if len(logits) == 1:  # nothing to average
         return log_softmax(logits[0])
     return log_softmax(logits).logsumexp(0) - math.log(len(logits))

@@ -1,4 +1,4 @@
-"""Feature-wise linear modulation: what a task does to a layer of a network."""
+"""Feature-wise linear modulation (FiLM): a task multiplies and shifts the channels of a layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from varscale.core.tensors import promote
 
 Condition = Sequence[tuple[Float[Tensor, "task _"], Float[Tensor, "task _"]]]
-"""What a task does to a backbone: (gamma, beta), each (task, channel), for every one of its
+"""How tasks modulate a backbone: (gamma, beta), each (task, channel), for each of its
 `film_channels`."""
 
 
@@ -20,10 +20,10 @@ def film(
     gamma: Float[Tensor, "task channel"],
     beta: Float[Tensor, "task channel"],
 ) -> Float[Tensor, "batch channel height width"]:
-    r"""Every channel stretched and shifted by numbers of its task (M21).
+    r"""Multiply and shift every channel by numbers of its task (M21).
 
-    $h \leftarrow (1 + \gamma_t) \odot h + \beta_t$, all tasks at once. The batch holds as many
-    items of each task, task by task.
+    $h \leftarrow (1 + \gamma_t) \odot h + \beta_t$, all tasks at once. The batch holds the same
+    number of items of each task, task by task.
 
     Example:
         >>> x = torch.ones(2, 1, 1, 1)
@@ -38,9 +38,9 @@ def film(
         )
     if not len(gamma) or len(x) % len(gamma):
         raise ValueError(
-            f"Expected as many items of each of {len(gamma)} tasks, got {len(x)} items in all."
+            f"Expected equally many items of each of {len(gamma)} tasks, got {len(x)} items in all."
         )
-    wide, gamma, beta = promote(x, gamma, beta)  # 1 + gamma has few digits left in half
+    wide, gamma, beta = promote(x, gamma, beta)  # in half precision 1 + gamma loses digits
     stretch, shift = ((1 + gamma)[:, None, :, None, None], beta[:, None, :, None, None])
     by_task = wide.unflatten(0, (len(gamma), -1))
     modulated: Tensor = _Affine.apply(by_task, stretch, shift)  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ def film(
 class _Affine(torch.autograd.Function):
     """Stretch and shift, with a backward pass that writes one array of the input's size, not two.
 
-    Modulation is bound by memory.
+    Modulation is limited by memory bandwidth.
     """
 
     @staticmethod

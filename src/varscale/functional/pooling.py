@@ -1,6 +1,6 @@
-"""Sums within classes. Labels are taken to be right, so that nothing is read back from a device.
+"""Means and sums within classes, without checks, so that nothing is read back from a device.
 
-`labels.check_support` looks at them, once, where they come in.
+`core.labels.check_support` checks labels once, where they come in.
 """
 
 import math
@@ -18,7 +18,7 @@ def class_means(
     labels: Integer[Tensor, "*task support"],
     n_way: int,
 ) -> Float[Tensor, "*task way dim"]:
-    """What `functional.prototypes` gives (M1); a class without a support has NaN."""
+    """Class means, as `functional.prototypes` (M1); NaN for a class without a support."""
     support = wide(support)
     *task, _, dim = support.shape
     rows, n_rows = class_row(labels, n_way), math.prod(task) * n_way
@@ -34,7 +34,7 @@ def class_logsumexp(
     labels: Integer[Tensor, "*#task support"],
     n_way: int,
 ) -> Float[Tensor, "*task query way"]:
-    """What `functional.attention_logits` gives (M9)."""
+    """Log of sums of exponentials within classes, as `functional.attention_logits` (M9)."""
     similarity = wide(similarity)
     index = labels.long().unsqueeze(-2).expand_as(similarity)  # (*task, query, support)
     shape = (*similarity.shape[:-1], n_way)

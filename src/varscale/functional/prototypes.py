@@ -1,4 +1,4 @@
-"""Class means, unit vectors, and what a task looks like; numbered as in `docs/method.md`."""
+"""Class means, unit vectors, task means and attention; numbered as in `docs/method.md`."""
 
 import math
 
@@ -11,7 +11,7 @@ from varscale.core.tensors import is_readable, wide
 from varscale.functional.pooling import class_logsumexp, class_means
 
 EPS = 1e-12
-"""A vector with a norm up to this counts as zero."""
+"""Largest norm of a vector that counts as zero."""
 
 
 def prototypes(
@@ -38,7 +38,7 @@ def prototypes(
 
 
 def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    r"""Vectors of unit length (M2): $\hat x = x / \lVert x \rVert$, and $\hat 0 = 0$.
+    r"""Normalise vectors to unit length (M2): $\hat x = x / \lVert x \rVert$, and $\hat 0 = 0$.
 
     The gradient at a zero vector is zero, where dividing by `max(norm, eps)` would give 1/eps.
 
@@ -49,25 +49,25 @@ def normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     """
     found = unit(x)
     if found.numel() and is_readable(found) and math.isnan(found.detach()[..., 0].sum().item()):
-        return unit(x.double()).to(found.dtype)  # squares of float32 may not have fitted
+        return unit(x.double()).to(found.dtype)  # squares may have overflowed in float32
     return found
 
 
 def unit(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """`normalize` for embeddings of ordinary size: it never looks at values.
+    """Normalise embeddings of ordinary size to unit length, without reading any value.
 
-    A norm beyond what the type can hold gives NaN, which a loss or a probability then shows.
+    A norm that overflows gives NaN, which then shows in the loss or in a probability.
     """
     x = wide(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    norm = torch.add(norm, norm, alpha=0)  # infinity becomes NaN; it would pass for a zero vector
+    norm = torch.add(norm, norm, alpha=0)  # infinity, which would give zeros, becomes NaN
     return torch.div(x, torch.threshold(norm, EPS, torch.inf))
 
 
 def task_prototype(
     support: Float[Tensor, "*task support dim"], query: Float[Tensor, "*task query dim"] | None
 ) -> Float[Tensor, "*task dim"]:
-    r"""What D-AVS knows of a task: the mean of its embeddings (M3).
+    r"""Mean embedding of a task, the input of D-AVS (M3).
 
     With `query`, over supports and (unlabelled) queries, as published, which makes the classifier
     transductive; with `None`, over the supports alone.
@@ -82,12 +82,12 @@ def attention_logits(
     labels: Integer[Tensor, "*#task support"],
     n_way: int,
 ) -> Float[Tensor, "*task query way"]:
-    r"""Matching network's attention, summed within classes (M9).
+    r"""Attention of a matching network, summed within classes (M9).
 
     $\ell_{jk} = \log \sum_{i : y_i = k} e^{s_{ji}}$, hence
     $\operatorname{softmax}_k \ell_{jk} = \sum_{i : y_i = k} \operatorname{softmax}_i s_{ji}$
 
-    In log space throughout: at the published scale of 100 the plain sum underflows in float32.
+    Computed in log space: at the published scale of 100 the plain sum underflows in float32.
     """
     check_support(labels, n_way)
     return class_logsumexp(similarity, labels, n_way)

@@ -1,4 +1,4 @@
-"""Scaled metrics as logits (M4-M8): what stands inside the softmax."""
+"""Scaled metrics as logits (M4-M8), the arguments of the softmax."""
 
 import torch
 from jaxtyping import Float
@@ -22,13 +22,13 @@ def euclidean_logits(
     = 2\kappa\, q_j^\top (\alpha \odot c_k) - \kappa \sum_m \alpha_m c_{km}^2$
 
     The query's own term is the same for every class, so the softmax and all its gradients are
-    those of $-\kappa d$; leaving it out saves every pass over (query, dim) but the product itself.
-    In float32 embeddings should be near the origin, as unit vectors are; `centred` brings others
-    there. `squared_euclidean` has the distance whole.
+    those of $-\kappa d$; leaving it out saves all passes over (query, dim) except the product. In
+    float32 embeddings should be near the origin, as unit vectors are; `center` moves others there.
+    `squared_euclidean` computes the full distance.
 
     Args:
         query: Embedded queries.
-        reference: What they are compared with: prototypes, or supports.
+        reference: Prototypes or supports to compare them with.
         alpha: The scale.
         kappa: 1/2 as in the released code (on unit vectors the logits then equal the cosine's up
             to a constant), 1 as in the paper's text and for the unscaled prototypical network.
@@ -57,7 +57,7 @@ def cosine_logits(
 ) -> Float[Tensor, "*task query way"]:
     r"""Scaled cosine (M6): $\ell_{jk} = \sum_m \alpha_m \hat q_{jm} \hat c_{km}$.
 
-    Vectors are normalised before the weights are applied and not again after.
+    Vectors are normalised before alpha is applied, and not again afterwards.
     """
     return dot_logits(normalize(query), normalize(reference), alpha)
 
@@ -67,7 +67,7 @@ def squared_euclidean(
     reference: Float[Tensor, "*#task way dim"],
     alpha: Float[Tensor, "*#task #dim"] | float = 1.0,
 ) -> Float[Tensor, "*task query way"]:
-    r"""The weighted distance itself (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
+    r"""Weighted squared distance (M7): $d_{jk} = \sum_m \alpha_m (q_{jm} - c_{km})^2$."""
     query, reference, alpha = align(query, reference, alpha)
     query, reference = center(query, reference)
     weighted = alpha * reference  # (*task, way, dim)
@@ -95,22 +95,22 @@ def norm_logits(
 def center(
     query: Float[Tensor, "*#task query dim"], reference: Float[Tensor, "*#task way dim"]
 ) -> tuple[Float[Tensor, "*#task query dim"], Float[Tensor, "*#task way dim"]]:
-    """Both with the mean of the references as origin, which changes no distance.
+    """Move the origin to the mean of the references, which changes no distance.
 
-    What all embeddings have in common (a ReLU's are all positive) then cancels here, and not in
-    the rounding of a product.
+    What all embeddings share (after a ReLU all are positive) then cancels here, before it can cost
+    digits in a product.
     """
     origin = reference.detach().mean(-2, keepdim=True)
     return query - origin, reference - origin
 
 
 def align(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tensor]:
-    """Check what is to be compared; return it in one dtype, alpha as (*task, 1, 1 or dim)."""
+    """Check shapes, and convert to one dtype and alpha to shape (*task, 1, 1 or dim)."""
     if not isinstance(alpha, Tensor) or alpha.ndim == 0:
         alpha = torch.as_tensor(alpha, dtype=query.dtype, device=query.device).reshape(1)
     if query.ndim < 2 or reference.ndim < 2 or query.shape[-1] != reference.shape[-1]:
         raise ValueError(
-            "Expected queries (..., query, dim) and references (..., way, dim) of one dim, "
+            "Expected queries (..., query, dim) and references (..., way, dim) of the same dim, "
             f"got {tuple(query.shape)} and {tuple(reference.shape)}."
         )
     if alpha.shape[-1] not in (1, query.shape[-1]):
@@ -134,8 +134,8 @@ def align(query: Tensor, reference: Tensor, alpha: Tensor | float) -> list[Tenso
 
 
 def product(query: Tensor, weighted: Tensor) -> Tensor:
-    """Inner products (*task, query, way), in full precision under autocast too."""
+    """Inner products (*task, query, way), in full precision even under autocast."""
     with full_precision(query.device):
         if query.ndim == 3 and query.shape[:1] == weighted.shape[:-2]:
-            return torch.bmm(query, weighted.mT)  # what matmul comes to, sooner
+            return torch.bmm(query, weighted.mT)  # what matmul would call, with less overhead
         return query @ weighted.mT

@@ -11,7 +11,7 @@ from varscale.functional.prototypes import prototypes
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    r"""$z = W^\top (x - m)$ (M28): what comes before the scaled cosine.
+    r"""The map $z = W^\top (x - m)$, applied before the scaled cosine (M28).
 
     Attributes:
         mean: $m$, the new origin.
@@ -22,7 +22,7 @@ class Whitening:
     matrix: Float[Tensor, "dim dim"] | None = None
 
     def __call__(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Map embeddings, in their own precision or in float32."""
+        """Map embeddings, in float32 or wider."""
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         z = x - self.mean.to(x)
         return z if self.matrix is None else z @ self.matrix.to(x)
@@ -41,12 +41,12 @@ class Whitening:
         Args:
             x: Embeddings of base classes.
             labels: Their classes, 0, 1, and so on.
-            center: Put the origin at the mean of their means: a class of many items, which would
-                pull the mean of all items to itself, counts no more than the others.
+            center: Move the origin to the mean of the class means, so that a class of many items
+                counts no more than the others.
             shrinkage: $\rho$ in $\Sigma_\rho = (1 - \rho) \Sigma + \rho \frac{\operatorname{tr}
                 \Sigma}{M} I$, with $\Sigma$ the covariance within classes: $W = Q \Lambda^{-1/2}$
-                of $\Sigma_\rho = Q \Lambda Q^\top$. 1 turns into the eigenbasis without stretching,
-                0 is plain whitening, `None` leaves the axes alone.
+                of $\Sigma_\rho = Q \Lambda Q^\top$. 1 only rotates into the eigenbasis, 0 is plain
+                whitening, `None` leaves the axes unchanged.
         """
         mean = x.new_zeros(x.shape[1])
         if center:
@@ -59,12 +59,12 @@ class Whitening:
         values = values.clamp_min(0)
         values = (1 - shrinkage) * values + shrinkage * values.mean()
         tiny = torch.finfo(x.dtype).tiny
-        scale = (values / values.mean().clamp_min(tiny)).clamp_min(torch.finfo(x.dtype).eps)
-        return cls(mean, (vectors * scale.rsqrt()).to(x.dtype).contiguous())
+        ratio = (values / values.mean().clamp_min(tiny)).clamp_min(torch.finfo(x.dtype).eps)
+        return cls(mean, (vectors * ratio.rsqrt()).to(x.dtype).contiguous())
 
 
 def origin_factor(n_classes: float, *, own: bool) -> float:
-    r"""What an origin at the mean of some classes does to the scale of the cosine (M31).
+    r"""Factor on the scale of the cosine if the origin is the mean of $C$ classes (M31).
 
     $(1 + 1/C)^{3/4}$ for other classes, $(1 - 1/C)^{3/4}$ for those classes themselves.
     """
@@ -74,7 +74,7 @@ def origin_factor(n_classes: float, *, own: bool) -> float:
 def within_covariance(
     x: Float[Tensor, "item dim"], labels: Integer[Tensor, " item"]
 ) -> Float[Tensor, "dim dim"]:
-    r"""Covariance within classes, pooled (M28).
+    r"""Pooled within-class covariance (M28).
 
     $\Sigma = \frac{1}{N - C} \sum_i (x_i - \bar x_{y_i}) (x_i - \bar x_{y_i})^\top$
     """

@@ -1,4 +1,4 @@
-"""What every host is: a metric-based classifier that takes its scale from outside."""
+"""Base class of hosts: a metric-based classifier that takes alpha as an argument."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from varscale.functional.similarity import center, dot_logits, euclidean_logits,
 HOSTS: "Registry[Host]" = Registry("host")
 
 LARGEST = 1e18
-"""Embeddings in float32 with larger numbers are refused: their squares overflow."""
+"""Upper bound of float32 embeddings: the squares of larger numbers overflow."""
 
 Metric = Literal["euclidean", "cosine", "dot", "norm"]
 """How an embedding is compared with a reference.
@@ -32,7 +32,7 @@ BatchNormPass = Literal["separate", "joint"]
 """Whether supports and queries share their batch statistics in training.
 
 - `separate`: one pass for supports and one for queries, as in the released code.
-- `joint`: one pass for both, as in the first prototypical network.
+- `joint`: one pass for both, as in the original prototypical network.
 """
 
 
@@ -43,25 +43,25 @@ class Host(nn.Module, ABC):
 
     Args:
         backbone: Embedding network with an attribute `out_dim`.
-        metric: See `Metric`; `default_metric` when not given.
+        metric: See `Metric`; `default_metric` if not given.
         kappa: Factor of the squared Euclidean distance: 1/2 as in the released code, 1 as in the
             paper's text and for the unscaled prototypical network.
         bn_pass: See `BatchNormPass`.
         legacy_alpha_grad: Give $\alpha$ the gradient of the released code's Euclidean runs, which
-            forgot the factor kappa and so doubled the likelihood's pull. Never right; here for
-            reproduction.
+            lacks the factor kappa and so doubles the influence of the likelihood. Wrong; use it
+            only for reproduction.
     """
 
     default_metric: ClassVar[Metric] = "euclidean"
 
     scaled_metric: ClassVar[Metric] = "euclidean"
-    """The metric of `create` when there is a scaler."""
+    """Metric that `create` chooses with a scaler."""
 
     default_scale: ClassVar[float] = 1.0
-    """The fixed scale of `create` when there is none."""
+    """Fixed scale that `create` chooses without a scaler."""
 
     conditioned: ClassVar[bool] = False
-    """Whether the embedding of an item depends on its task: then `embed` is a member's own."""
+    """Whether the embedding of an item depends on its task; such a member overrides `embed`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Host(nn.Module, ABC):
         self.kappa = kappa
         self.bn_pass = bn_pass
         self.legacy_alpha_grad = legacy_alpha_grad
-        self.normalize = "none"  # a member that brings embeddings to unit length says how
+        self.normalize = "none"  # members that normalise embeddings set it
 
     def embed(
         self, episode: Episode
@@ -103,7 +103,7 @@ class Host(nn.Module, ABC):
     def embed_both(
         self, episode: Episode, condition: Condition | None = None
     ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
-        """Supports and queries through the backbone, in one pass or two; see `BatchNormPass`."""
+        """Embed supports and queries, in one backbone pass or two; see `BatchNormPass`."""
         if self.bn_pass == "joint":
             together = torch.cat((episode.support, episode.query), dim=1)
             n_support = episode.support.shape[1]
@@ -116,7 +116,7 @@ class Host(nn.Module, ABC):
     def embed_items(
         self, items: Float[Tensor, "task n *item"], condition: Condition | None = None
     ) -> Float[Tensor, "task n dim"]:
-        """Embed items by the backbone, knowing nothing of their tasks but a condition, if any."""
+        """Embed items with the backbone, under the condition of their tasks if there is one."""
         expected = getattr(self.backbone, "in_shape", None)
         if expected is not None and tuple(items.shape[2:]) != expected:
             raise ValueError(
@@ -124,7 +124,7 @@ class Host(nn.Module, ABC):
                 f"{tuple(items.shape[2:])}. Resize the items, or build another backbone."
             )
         n_items = items.shape[0] * items.shape[1]
-        if n_items == 0:  # batch norm refuses an empty batch
+        if n_items == 0:  # batch norm does not accept an empty batch
             return items.new_zeros(*items.shape[:2], self.out_dim)
         weight = next(self.backbone.parameters(), None)
         flat = items.flatten(0, 1) if weight is None else items.flatten(0, 1).to(weight.dtype)
@@ -140,14 +140,14 @@ class Host(nn.Module, ABC):
         if not all(x.isfinite() for x in extremes):
             raise ValueError(
                 "Expected finite embeddings, got NaN or infinity from the backbone. Its weights "
-                "have diverged: go back to an earlier state, with a lower learning rate."
+                "have diverged: return to an earlier checkpoint, with a lower learning rate."
             )
         if not all(x.abs() < LARGEST or x.dtype == torch.float64 for x in extremes):
             raise ValueError(
                 f"Expected embeddings below {LARGEST:g}, whose squares fit into float32, got "
-                f"{max(x.abs().item() for x in extremes):.3g}. Divide them all, or use float64."
+                f"{max(x.abs().item() for x in extremes):.3g}. Make them smaller, or use float64."
             )
-        if weight is not None:  # half precision ends with the backbone
+        if weight is not None:  # half precision is for the backbone only
             embeddings = embeddings.to(torch.promote_types(embeddings.dtype, weight.dtype))
         return embeddings.view(*items.shape[:2], self.out_dim)
 
@@ -159,7 +159,7 @@ class Host(nn.Module, ABC):
         *,
         n_way: int,
     ) -> Float[Tensor, "task reference dim"]:
-        """What queries are compared with: class means, say, or the supports themselves."""
+        """Vectors to compare queries with, such as class means or the supports themselves."""
 
     @abstractmethod
     def logits(
@@ -171,18 +171,18 @@ class Host(nn.Module, ABC):
         *,
         n_way: int,
     ) -> Float[Tensor, "*batch query way"]:
-        """Class scores of embedded queries at a value of alpha, their softmax being p(y | x).
+        """Class scores of embedded queries at a value of alpha; their softmax is p(y | x).
 
         Args:
             query: Embedded queries.
-            references: What `references` returned.
+            references: Result of `references`.
             labels: Classes of the supports.
             alpha: The scale; leading axes are draws.
             n_way: Classes per task.
         """
 
     def penalty(self) -> Float[Tensor, ""]:
-        """What the host's own weights add to the loss."""
+        """Penalty on the host's own weights, added to the loss."""
         weight = next(self.parameters(), torch.empty(0))
         return weight.new_zeros(())
 
@@ -192,7 +192,7 @@ class Host(nn.Module, ABC):
         reference: Float[Tensor, "*#task way dim"],
         alpha: Float[Tensor, "*#task #dim"] | float,
     ) -> Float[Tensor, "*task query way"]:
-        """Scaled similarity of (normalised, where that applies) queries and references."""
+        """Scaled similarity of queries and references, both already normalised if need be."""
         if self.metric == "euclidean":
             if self.legacy_alpha_grad and isinstance(alpha, Tensor):
                 alpha = alpha.detach() + (alpha - alpha.detach()) / self.kappa
@@ -204,7 +204,7 @@ class Host(nn.Module, ABC):
         return dot_logits(query, reference, alpha)
 
     def _normalization(self, normalize: str | None, known: Sequence[str]) -> str:
-        """What the member was asked for, or its default: the first it knows, or `none`."""
+        """Check a requested normalisation, or choose the default: the first known, or `none`."""
         if normalize is None:
             return "none" if self.metric in ("dot", "norm") else known[0]
         if normalize not in known:

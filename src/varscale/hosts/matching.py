@@ -1,4 +1,4 @@
-"""Matching networks, without contextual embedding."""
+"""Matching networks, without contextual embeddings."""
 
 from typing import Any, Literal
 
@@ -14,13 +14,13 @@ from varscale.hosts.base import HOSTS, Host
 class MatchingNetwork(Host):
     """Classify by attention over the supports, summed within classes (M9).
 
-    At one shot with the cosine this is the prototypical network.
+    With one shot and the cosine it equals the prototypical network.
 
     Args:
         backbone: Embedding network with an attribute `out_dim`.
-        normalize: `each` brings every embedding to unit length, `none` leaves it. When not given:
+        normalize: `each` normalises every embedding to unit length, `none` does not. If not given:
             `none` for the metrics `dot` and `norm`, else `each`.
-        **host: Arguments of `Host`: metric (the cosine when not given), kappa, bn_pass,
+        **host: Arguments of `Host`: metric (the cosine if not given), kappa, bn_pass,
             legacy_alpha_grad.
     """
 

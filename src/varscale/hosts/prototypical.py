@@ -10,7 +10,7 @@ from varscale.functional.prototypes import unit
 from varscale.hosts.base import HOSTS, Host
 
 Normalization = Literal["prototype", "each_then_mean", "each_then_mean_unit", "none"]
-"""When embeddings are brought to unit length; the order matters for two or more shots.
+"""When embeddings are normalised to unit length; the order matters for two or more shots.
 
 - `prototype`: prototypes are means of raw embeddings, then normalised; queries are normalised.
   As in the released code.
@@ -26,8 +26,8 @@ class PrototypicalNetwork(Host):
 
     Args:
         backbone: Embedding network with an attribute `out_dim`.
-        normalize: See `Normalization`. When not given: `none` for the metrics `dot` and `norm`,
-            else `prototype`, as all scaled methods have it.
+        normalize: See `Normalization`. If not given: `none` for the metrics `dot` and `norm`, else
+            `prototype`, as in all scaled methods.
         **host: Arguments of `Host`: metric, kappa, bn_pass, legacy_alpha_grad.
     """
 

@@ -1,4 +1,4 @@
-"""TADAM: a prototypical network whose backbone adapts itself to the task.
+"""TADAM: a prototypical network whose backbone adapts to the task.
 
 Oreshkin, Rodriguez, Lacoste: "TADAM: Task dependent adaptive metric for improved few-shot
 learning" (NeurIPS 2018). Where its text and its code differ, the code is the default here.
@@ -22,15 +22,15 @@ from varscale.hosts.prototypical import PrototypicalNetwork
 
 @HOSTS.register("tadam")
 class Tadam(PrototypicalNetwork):
-    r"""Embed the supports, make of their mean a condition, embed everything again under it.
+    r"""Embed the supports, turn their mean into a condition, embed everything again under it.
 
     Without a scaler the logits are $-s \lVert q_j - c_k \rVert$ of raw embeddings with a fixed
     $s$, 7.5 as found for 5 shots by cross-validation; for one shot use 1. With a scaler they are
     those of a scaled prototypical network on the conditioned embeddings.
 
     Args:
-        backbone: A network that takes a condition and says by `film_channels` at which places:
-            `resnet12`.
+        backbone: A network that takes a condition and lists the modulated layers in
+            `film_channels`, such as `resnet12`.
         penalty_weight: Weight of the squared post-multipliers in the loss.
         **host: Arguments of `PrototypicalNetwork` and `Host`: metric, normalize, kappa, bn_pass,
             legacy_alpha_grad.
@@ -57,7 +57,7 @@ class Tadam(PrototypicalNetwork):
     def embed(
         self, episode: Episode
     ) -> tuple[Float[Tensor, "task support dim"], Float[Tensor, "task query dim"]]:
-        """Embed supports and queries under the condition that the supports make."""
+        """Embed supports and queries under the condition that the supports give."""
         plain = self.embed_items(episode.support)
         centres = class_means(plain, episode.support_labels, episode.n_way)
         return self.embed_both(episode, self.condition(centres.mean(-2)))
@@ -67,7 +67,7 @@ class Tadam(PrototypicalNetwork):
         task = task.to(next(self.gammas.parameters()).dtype)
         layers: Any = zip(self.gammas, self.betas, strict=True)
         found: list[tuple[Tensor, Tensor]] = []
-        for _, alike in groupby(layers, key=lambda pair: pair[0].channels):  # those of a block
+        for _, alike in groupby(layers, key=lambda pair: pair[0].channels):  # layers of one block
             numbers = task_embeddings([network for pair in alike for network in pair], task)
             found += zip(numbers[0::2], numbers[1::2], strict=True)
         return found
@@ -80,10 +80,10 @@ class Tadam(PrototypicalNetwork):
 
 
 class TaskEmbedding(nn.Module):
-    """From the task to one number per channel: three layers, two of them with a skip, and SiLU.
+    """Map a task to one number per channel: three layers, two of them with a skip, and SiLU.
 
-    The result is multiplied by one learned number, the post-multiplier. It starts at 0, so that
-    training starts with the unconditioned network. `task_embeddings` computes several at once.
+    The result is multiplied by one learned number, the post-multiplier. Its initial value is 0, so
+    training begins with the unconditioned network. `task_embeddings` computes several at once.
     """
 
     def __init__(self, dim: int, channels: int) -> None:
@@ -96,7 +96,7 @@ class TaskEmbedding(nn.Module):
 def task_embeddings(
     networks: Sequence[TaskEmbedding], task: Float[Tensor, "task dim"]
 ) -> Float[Tensor, "network task channel"]:
-    """Gammas and betas by networks of one shape, in three products instead of three for each."""
+    """Compute gammas and betas of networks of one shape together, in three matrix products."""
     x = task.expand(len(networks), *task.shape)
     for number in range(3):
         layers: list[Any] = [network.layers[number] for network in networks]
@@ -111,6 +111,6 @@ def task_embeddings(
 
 def _layer(inputs: int, outputs: int) -> nn.Linear:
     layer = nn.Linear(inputs, outputs)
-    nn.init.normal_(layer.weight, std=(0.2 / outputs) ** 0.5)  # as the convolutions
+    nn.init.normal_(layer.weight, std=(0.2 / outputs) ** 0.5)  # as for the convolutions
     nn.init.zeros_(layer.bias)
     return layer

@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing but itself: no network, no script, light and dark."""
+"""Self-contained HTML pages: no network, no script, light and dark."""
 
 import base64
 import io
@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 GREY = "#767676"
-"""Readable on white and on black: plots are drawn once for both."""
+"""Readable on white and on black, because a plot is drawn once for both."""
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --soft: #f4f4f4; --good: #087f4d;
@@ -36,10 +36,10 @@ nav a { margin-right: 1rem; }
 
 
 def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
-    """A whole page.
+    """Build a complete page.
 
     Args:
-        title: Its title.
+        title: Title of the page.
         sections: Heading and body (HTML) of each.
     """
     links = "".join(
@@ -60,9 +60,9 @@ def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> str:
-    """A table; cells are text, `numbers` the columns that are set flush right.
+    """Build a table of text cells; the columns in `numbers` are aligned right.
 
-    Of a cell of several lines the first is set as its heading.
+    In a cell of several lines the first line is its heading.
     """
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ def _cell(text: str) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text; what stands between backticks is code."""
+    """Build a paragraph of plain text; text between backticks becomes code."""
     shown = re.sub(r"`(.*?)`", r"<code>\1</code>", escape(text))
     return f"<p{f' class={kind}' if kind else ''}>{shown}</p>"
 
@@ -106,10 +106,10 @@ def render(draw: Callable[[Any], object], *, width: float = 9.0, height: float =
         figure.savefig(buffer, format="svg", metadata=metadata)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
-    return f'<div class="scroll">{svg}</div>' if width > 6 else svg  # two panels on a phone
+    return f'<div class="scroll">{svg}</div>' if width > 6 else svg  # phones scroll
 
 
 def picture(png: bytes, alt: str) -> str:
-    """A PNG within the page."""
+    """Embed a PNG in the page."""
     data = base64.b64encode(png).decode()
     return f'<img class="pixels" alt="{escape(alt)}" src="data:image/png;base64,{data}">'

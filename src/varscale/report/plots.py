@@ -1,4 +1,4 @@
-"""Plots of runs: how they learned, where the scale went, what their probabilities are worth."""
+"""Plots of runs: learning curves, the scale during training, and reliability."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,21 +10,21 @@ from varscale.evaluation.evaluation import Evaluation
 from varscale.runs.logbook import read_metrics
 
 COLOURS = ("#5b6770", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-"""Told apart by everybody, and in print (after Okabe and Ito)."""
+"""Colours that colour-blind readers can tell apart, also in print (after Okabe and Ito)."""
 
 
-def literal(name: str) -> str:
-    """A name as matplotlib shows it, dollar signs and all: they are no mathematics."""
+def escape_dollars(name: str) -> str:
+    """Escape dollar signs, which matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 
 def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: str) -> None:
-    """Learning curves, scale and reliability of some runs side by side, as a PNG.
+    """Plot learning curves, scale and reliability of some runs side by side, as a PNG.
 
     Args:
         runs: Run directory and test scores by the name to show.
         out: File to write.
-        title: What was done, and on what.
+        title: Title of the figure: what was done, and on which data.
     """
     from matplotlib.figure import Figure
 
@@ -47,7 +47,7 @@ def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: s
 
 
 def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
-    """Validation accuracy with its interval."""
+    """Plot validation accuracy with its interval."""
     seen = [row for row in rows if "val_accuracy" in row]
     steps = [row["step"] for row in seen]
     accuracy = 100 * np.array([row["val_accuracy"] for row in seen])
@@ -59,7 +59,11 @@ def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str
 
 
 def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
-    """Mean of the scale; the band is its smallest and largest entry, and two posterior spreads."""
+    """Plot the mean of the scale, and a band.
+
+    The band goes from the smallest to the largest entry of the scale, widened by two posterior
+    standard deviations.
+    """
     rows = [row for row in rows if "scale_mean" in row]  # co-training steps may have none
     steps = [row["step"] for row in rows]
     low = np.array([row["scale_min"] - 2 * row["scale_spread"] for row in rows])
@@ -69,7 +73,7 @@ def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) ->
 
 
 def reliability_curve(axes: Any, bins: np.ndarray, name: str, colour: str) -> None:
-    """Accuracy against confidence, in the bins of the calibration error."""
+    """Plot accuracy against confidence, in the bins of the calibration error."""
     count, confidence, hits = bins
     seen = count >= 20  # a bin of a few predictions says nothing
     axes.plot(

@@ -1,4 +1,4 @@
-"""What runs did, as sections of an HTML page."""
+"""Sections of an HTML page about runs."""
 
 import io
 from collections.abc import Mapping
@@ -11,13 +11,19 @@ from PIL import Image
 
 from varscale.evaluation.evaluation import Evaluation
 from varscale.report.html import paragraph, picture, render, table
-from varscale.report.plots import COLOURS, learning_curve, literal, reliability_curve, scale_path
+from varscale.report.plots import (
+    COLOURS,
+    escape_dollars,
+    learning_curve,
+    reliability_curve,
+    scale_path,
+)
 from varscale.runs.logbook import read_metrics
 from varscale.runs.run import Run
 from varscale.runs.scores import Test, describe, facts, percent, score, task_of
 
 WORST = 3
-"""Test tasks of each run that are shown."""
+"""Number of test tasks to show of each run, those of lowest accuracy."""
 
 
 Scored = Mapping[str, tuple[Run, Evaluation]]
@@ -25,12 +31,12 @@ Scored = Mapping[str, tuple[Run, Evaluation]]
 
 
 def score_runs(runs: list[Run], test: Test) -> Scored:
-    """Runs on the test's tasks, under names that tell them apart."""
+    """Score runs on the tasks of a test, under names that tell them apart."""
     return {_name(run, runs): (run, score(run, test)) for run in runs}
 
 
 def run_sections(scored: Scored, test: Test) -> list[tuple[str, str]]:
-    """Sections of a page about runs that were scored on the test's tasks."""
+    """Build the sections about runs that were scored on the tasks of a test."""
     return [
         ("Runs", _table(scored, test)),
         ("Learning and scale", _curves(scored)),
@@ -41,7 +47,7 @@ def run_sections(scored: Scored, test: Test) -> list[tuple[str, str]]:
 
 
 def _name(run: Run, runs: list[Run]) -> str:
-    """The end of its path, as much of it as tells it from the others."""
+    """Shortest end of a run's path that tells it from the others."""
     parts = run.path.resolve().parts
     for length in range(1, len(parts)):
         ends = [other.path.resolve().parts[-length:] for other in runs]
@@ -88,15 +94,16 @@ def _curves(scored: Scored) -> str:
         curves, scale = figure.subplots(1, 2)
         for (name, (run, _)), colour in zip(scored.items(), COLOURS * 9, strict=False):
             rows = read_metrics(run.path)
-            learning_curve(curves, rows, literal(name), colour)
-            scale_path(scale, rows, literal(name), colour)
+            learning_curve(curves, rows, escape_dollars(name), colour)
+            scale_path(scale, rows, escape_dollars(name), colour)
         curves.set(xlabel="step", ylabel="validation accuracy %")
         scale.set(xlabel="step", ylabel="scale", yscale="log")
         curves.legend(fontsize=8)
 
     return render(draw) + paragraph(
         "Left: validation accuracy with its 95 % interval over tasks. Right: mean of the scale; "
-        "the band goes from its smallest to its largest entry, and two posterior spreads beyond.",
+        "the band goes from its smallest to its largest entry, widened by two posterior standard "
+        "deviations.",
         "note",
     )
 
@@ -106,7 +113,7 @@ def _reliability(scored: Scored) -> str:
         axes = figure.subplots(1, 1)
         axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
         for (name, (_, scores)), colour in zip(scored.items(), COLOURS * 9, strict=False):
-            reliability_curve(axes, scores.bins.numpy(), literal(name), colour)
+            reliability_curve(axes, scores.bins.numpy(), escape_dollars(name), colour)
         axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         axes.legend(fontsize=8)
 
@@ -122,10 +129,10 @@ def _confusion(name: str, scores: Evaluation) -> str:
         axes = figure.subplots(1, 1)
         shown = axes.imshow(100 * rate.numpy(), cmap="viridis", vmin=0, vmax=100)
         if len(scores.class_names) <= 30:
-            names = [literal(name) for name in scores.class_names]
+            names = [escape_dollars(name) for name in scores.class_names]
             axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
             axes.set_yticks(range(len(names)), names, fontsize=6)
-        axes.set(xlabel="taken for", ylabel="class", title=literal(name))
+        axes.set(xlabel="predicted class", ylabel="true class", title=escape_dollars(name))
         figure.colorbar(shown, ax=axes, label="% of the class's queries")
 
     return render(draw, width=6, height=5)
@@ -146,8 +153,8 @@ def _worst(name: str, run: Run, scores: Evaluation, test: Test) -> str:
         parts.append(
             paragraph(
                 f"Task {number:,}: {100 * scores.accuracy[number]:.0f} % right. Rows: "
-                f"{', '.join(classes)}. Supports, then the queries taken for that class; a bar "
-                "marks a wrong one.",
+                f"{', '.join(classes)}. Supports, then the queries assigned to that class; a "
+                "bar marks a wrong one.",
                 "note",
             )
         )
@@ -160,7 +167,7 @@ def _sheet(
     support: torch.Tensor, labels: torch.Tensor, query: torch.Tensor, truth: torch.Tensor,
     guess: torch.Tensor, side: int = 40, most: int = 20,
 ) -> bytes:  # fmt: skip
-    """One row per class: its supports, a gap, and the queries that were taken for it."""
+    """Draw a row per class: its supports, a gap, and the queries assigned to it."""
     way = int(labels.max()) + 1
     shots = int(torch.bincount(labels).max())
     width = (shots + most) * (side + 2) + side // 2

@@ -1,11 +1,16 @@
-"""Readers: from what is in circulation to a list of records. Importing a member registers it."""
+"""Readers: list the images of a dataset in its published format. Importing a member registers it.
 
-from varscale.data.readers.base import READERS, Options, Reader
+A reader lists records and their splits; `images` decodes and `prepare` stores them.
+"""
+
+from varscale.data.readers.base import READERS, Reader, ReaderOptions
 from varscale.data.readers.cifar import CIFARFS, FC100
 from varscale.data.readers.folders import CUB, ClassFolders, TieredImageNet
 from varscale.data.readers.glyphs import Glyphs
 from varscale.data.readers.mini_imagenet import MiniImageNet
 from varscale.data.readers.omniglot import Omniglot
+
+Options = ReaderOptions  # the name that cli/data.py still uses
 
 __all__ = [
     "CIFARFS",
@@ -18,5 +23,6 @@ __all__ = [
     "Omniglot",
     "Options",
     "Reader",
+    "ReaderOptions",
     "TieredImageNet",
 ]

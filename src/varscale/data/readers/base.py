@@ -1,4 +1,4 @@
-"""What every reader of images is, and what they share."""
+"""Base class of image readers, and the functions that they share."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -13,7 +13,7 @@ import numpy as np
 
 from varscale.core.registry import Registry
 from varscale.data.images import Record
-from varscale.data.split import SPLITS, check_names, check_two, seeded_split
+from varscale.data.split import SPLITS, check_names, check_two, split_classes
 from varscale.data.tree import PICTURES, Tree, open_tree, parents
 
 READERS: "Registry[Reader]" = Registry("format")
@@ -22,17 +22,17 @@ _ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val",
 
 
 @dataclass(frozen=True)
-class Options:
+class ReaderOptions:
     """How to read and store a dataset.
 
     Attributes:
-        size: Height and width of the stored images; the format's own when not given.
-        grey: One channel instead of three; the format's own when not given.
+        size: Height and width of the stored images; the format's default if not given.
+        grey: One channel instead of three; the format's default if not given.
         split: Omniglot: `vinyals` or `lake`. Class folders and embeddings without a split: shares
             of the classes for training, validation and test, such as `64/16/20`.
         seed: Seed of a split by shares.
         rotations: Omniglot: every quarter turn of a character is a class of its own.
-        skip_bad: Leave out what cannot be read, and say what it was, instead of stopping.
+        skip_bad: Leave out and list images that cannot be read, instead of stopping.
     """
 
     size: int | None = None
@@ -44,13 +44,13 @@ class Options:
 
 
 class Reader(ABC):
-    """Lists the images of a dataset. A member implements `records`.
+    """List the images of a dataset. A member implements `records`.
 
     Attributes:
-        size: Usual height and width.
-        grey: Whether its images have one channel.
-        invert: Whether black and white are swapped, so that ink is bright.
-        options: Which of the `Options` mean something to it.
+        size: Default height and width.
+        grey: Whether images have one channel by default.
+        invert: Whether to swap black and white, so that ink is bright.
+        options: Names of the `ReaderOptions` that apply.
     """
 
     size: ClassVar[int] = 84
@@ -59,29 +59,29 @@ class Reader(ABC):
     options: ClassVar[tuple[str, ...]] = ("size", "grey", "skip_bad")
 
     @abstractmethod
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """All images, in any order."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List all images, in any order."""
 
     def open(self, source: Path) -> Tree:
-        """The files behind a path."""
+        """Open the files of a source."""
         return open_tree(source)
 
 
 def image_paths(tree: Tree) -> list[str]:
-    """Paths that look like images."""
+    """Paths with the ending of a picture file."""
     paths = [path for path in tree.files if path.lower().endswith(PICTURES)]
     check_names(paths, "image", tree.name)
     return paths
 
 
 def file_record(tree: Tree, path: str, class_name: str, split: str, where: str = "") -> Record:
-    """A record of an image file; `where` adds to its name in messages."""
+    """Record of an image file; `where` is added to its name in messages."""
     name = f"{path} in {tree.name}" + (f" ({where})" if where else "")
     return Record(class_name, split, name, partial(tree.read, path), PurePosixPath(path).name)
 
 
 def split_folders(tree: Tree) -> list[Record]:
-    """Class folders under train, val and test folders; empty when there are none."""
+    """Records from class folders under train, val and test folders; empty if there are none."""
     records, others = [], []
     for path in image_paths(tree):
         above = list(parents(path))  # nearest first
@@ -99,13 +99,13 @@ def split_folders(tree: Tree) -> list[Record]:
     return records
 
 
-def class_folders(tree: Tree, options: Options) -> list[Record]:
-    """Class folders without a split, which a seed then makes."""
+def class_folders(tree: Tree, options: ReaderOptions) -> list[Record]:
+    """Records from class folders without a split; a seed splits the classes."""
     paths = image_paths(tree)
     loose = [path for path in paths if "/" not in path]
     if loose:
         raise ValueError(
-            f"Expected a folder for each class in {tree.name}, got images that lie in none, such "
+            f"Expected a folder for each class in {tree.name}, got images outside of folders, such "
             f"as {loose[0]}. Move them into folders named after their classes."
         )
     classes = [PurePosixPath(path).parent.as_posix() for path in paths]
@@ -115,7 +115,7 @@ def class_folders(tree: Tree, options: Options) -> list[Record]:
             f"Expected class folders in {tree.name}, got {inside[0]!r}: few-shot splits are by "
             "class, so a split goes above the classes, not into them."
         )
-    split = seeded_split(sorted(set(classes)), options.split or "64/16/20", options.seed)
+    split = split_classes(sorted(set(classes)), options.split or "64/16/20", options.seed)
     return [
         file_record(tree, path, class_name, split[class_name])
         for path, class_name in zip(paths, classes, strict=True)
@@ -123,7 +123,7 @@ def class_folders(tree: Tree, options: Options) -> list[Record]:
 
 
 def check_images(images: Any, labels: Sized, where: str) -> None:
-    """Refuse arrays that are no images, or not as many as their labels."""
+    """Raise ValueError if an array does not hold uint8 images, one for each label."""
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim not in (3, 4):
         got = f"{getattr(images, 'dtype', type(images).__name__)}"
         raise ValueError(f"Expected images as a uint8 array in {where}, got {got}.")
@@ -134,11 +134,11 @@ def check_images(images: Any, labels: Sized, where: str) -> None:
 
 
 def check_classes(records: Sequence[Record], source: str) -> None:
-    """Refuse a dataset of no or one class, a class in two splits, and names that are not text."""
+    """Raise ValueError for fewer than two classes, a class in two splits, or names not in UTF-8."""
     if not records:
         raise ValueError(
             f"Expected images in {source}, got none that this format knows. "
-            f"Image files end in {', '.join(PICTURES)}; docs/data.md shows the forms."
+            f"Image files end in {', '.join(PICTURES)}; docs/data.md shows the formats."
         )
     home: dict[str, str] = {}
     for record in records:
@@ -153,6 +153,6 @@ def check_classes(records: Sequence[Record], source: str) -> None:
 
 
 def counts(names: Iterable[str]) -> str:
-    """How many of each split, as train/val/test."""
+    """Count the names of each split, as train/val/test."""
     counted = Counter(names)
     return "/".join(str(counted[split]) for split in SPLITS)

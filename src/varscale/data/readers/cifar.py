@@ -6,7 +6,7 @@ from typing import Any
 
 from varscale.data.images import Record
 from varscale.data.pickles import read_pickle
-from varscale.data.readers.base import READERS, Options, Reader
+from varscale.data.readers.base import READERS, Reader, ReaderOptions
 from varscale.data.tree import Tree
 
 _FS_VAL = """beaver otter flatfish shark lamp television beetle butterfly sea camel cattle crab
@@ -16,7 +16,7 @@ fox snail worm baby man woman bicycle pickup_truck rocket"""
 
 
 class CIFAR100(Reader):
-    """The files `train`, `test` and `meta` of CIFAR-100, together 600 images a class."""
+    """The files `train`, `test` and `meta` of CIFAR-100: 600 images per class in all."""
 
     size = 32
 
@@ -24,8 +24,8 @@ class CIFAR100(Reader):
     def split_of(self, fine: str, coarse: int) -> str:
         """Split of a class, by its name and the number of its superclass."""
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """All 60,000 images."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List all 60,000 images."""
         meta = self._load(tree, "meta")
         names = [name.decode(errors="surrogateescape") for name in meta[b"fine_label_names"]]
         records = []
@@ -66,7 +66,7 @@ class CIFARFS(CIFAR100):
     """CIFAR-FS: the 64 / 16 / 20 classes of Bertinetto and others."""
 
     def split_of(self, fine: str, coarse: int) -> str:
-        """By the published list of class names."""
+        """Split by the published list of class names."""
         return "val" if fine in _FS_VAL.split() else "test" if fine in _FS_TEST.split() else "train"
 
 
@@ -75,7 +75,7 @@ class FC100(CIFAR100):
     """FC100: 60 / 20 / 20 classes, whole superclasses to a split."""
 
     def split_of(self, fine: str, coarse: int) -> str:
-        """By the number of the superclass."""
+        """Split by the number of the superclass."""
         return (
             "val" if coarse in {8, 11, 13, 16} else "test" if coarse in {0, 7, 12, 14} else "train"
         )

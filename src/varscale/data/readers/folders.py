@@ -1,12 +1,12 @@
-"""Images in class folders: anybody's, CUB-200-2011, tieredImageNet."""
+"""Images in class folders: your own, CUB-200-2011, tieredImageNet."""
 
 import re
 
 from varscale.data.images import Record
 from varscale.data.readers.base import (
     READERS,
-    Options,
     Reader,
+    ReaderOptions,
     class_folders,
     file_record,
     image_paths,
@@ -21,8 +21,8 @@ class ClassFolders(Reader):
 
     options = (*Reader.options, "split", "seed")
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """Images by folder; a seed splits the classes when no folder does."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List images by folder; a seed splits the classes if no folders do."""
         records = split_folders(tree)
         if records and options.split is not None:
             raise ValueError(f"{tree.name} has its split in folders; leave out --split.")
@@ -33,8 +33,8 @@ class ClassFolders(Reader):
 class TieredImageNet(Reader):
     """tieredImageNet as class folders under train, val and test."""
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """Images by split and class folder."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List images by split and class folder."""
         return split_folders(tree)
 
 
@@ -42,11 +42,11 @@ class TieredImageNet(Reader):
 class CUB(Reader):
     """CUB-200-2011 as distributed: 200 numbered class folders.
 
-    The usual split: of the classes counted from 0, number mod 4 in {0, 2} train, 1 val, 3 test.
+    The usual split, with classes numbered from 0: number mod 4 in {0, 2} is train, 1 val, 3 test.
     """
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """Images by numbered class folder."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List images by numbered class folder."""
         records = []
         for path in image_paths(tree):
             folder = re.search(r"(?:^|/)((\d{3})\.[^/]+)/[^/]+$", path)

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from varscale.core.random import uniform
 from varscale.data.images import Record
-from varscale.data.readers.base import READERS, Options, Reader
+from varscale.data.readers.base import READERS, Reader, ReaderOptions
 from varscale.data.tree import Folder, Tree
 
 DRAWINGS = 20
@@ -28,9 +28,9 @@ SCRIPTS = {
     "HEBREW": "test",
     "NKO": "test",
 }
-"""Scripts by split: what is tested on was never seen in training."""
+"""Split of each script: test scripts do not occur in training."""
 
-_MOST = 60  # classes of one script
+_MOST = 60  # classes of a script, at most
 _FACES = ("DejaVuSans", "DejaVuSerif", "DejaVuSansMono", "STIXGeneral")
 
 
@@ -38,7 +38,7 @@ _FACES = ("DejaVuSans", "DejaVuSerif", "DejaVuSansMono", "STIXGeneral")
 class Glyphs(Reader):
     """Almost 500 letters of ten scripts, 20 drawings each, 28x28; split by script.
 
-    Every drawing has a font face, slant, stroke, size, place and noise of its own, from a seed.
+    A seed gives every drawing its own font face, slant, stroke, size, place and noise.
     """
 
     size = 28
@@ -46,13 +46,13 @@ class Glyphs(Reader):
     options = (*Reader.options, "seed")
 
     def open(self, source: Path) -> Tree:
-        """The fonts."""
+        """Open the folder of fonts."""
         if not (source / "DejaVuSans.ttf").is_file():
             raise ValueError("The glyphs are drawn, not read: leave out the source.")
         return Folder(source)
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """All drawings, still to be made."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List all drawings; loading a record draws it."""
         records = []
         for number, (char, faces) in enumerate(_letters(tree).items()):
             name = unicodedata.name(char)
@@ -77,7 +77,7 @@ def font_folder() -> Path:
 
 
 def _letters(tree: Tree) -> dict[str, tuple[str, ...]]:
-    """Letters that several faces have and that look like no other, with those faces."""
+    """Letters in at least two faces that look different from all others, with these faces."""
     from matplotlib.ft2font import FT2Font
 
     paths = sorted(p for p in tree.files if p.startswith(_FACES) and "Display" not in p)
@@ -91,7 +91,7 @@ def _letters(tree: Tree) -> dict[str, tuple[str, ...]]:
         if script not in SCRIPTS or unicodedata.category(char) not in ("Lu", "Ll", "Lo"):
             continue
         faces = tuple(str(font_folder() / p) for p in paths if code in charmaps[p])
-        # Latin A and Greek Alpha are one drawing; accented letters are their letter to the eye.
+        # Latin A and Greek Alpha look the same; accented letters look like the plain letter.
         ink = _ink(char, faces[0], 48, 0)
         looks = ink.tobytes()
         accented, speck = bool(unicodedata.decomposition(char)), (ink > 0).sum() < 150
@@ -105,7 +105,7 @@ def _letters(tree: Tree) -> dict[str, tuple[str, ...]]:
 
 
 def draw(char: str, faces: tuple[str, ...], index: int, seed: int) -> np.ndarray:
-    """Drawing number `index`: bright ink on black, as noisy as a quick hand."""
+    """Draw a letter as drawing number `index`: bright ink on black, distorted by a seed."""
     u = uniform(seed, "glyphs", index, 1, 9 + 2 * CANVAS)[0]
     face = faces[int(u[0] * len(faces))]
     ink = Image.fromarray(_ink(char, face, 36 + int(14 * u[1]), int(3 * u[2])))
@@ -118,7 +118,7 @@ def draw(char: str, faces: tuple[str, ...], index: int, seed: int) -> np.ndarray
     shift = middle - shape @ (middle + 10 * (u[6:8] - 0.5))
     matrix = (*shape[0], shift[0], *shape[1], shift[1])
     ink = ink.transform(ink.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
-    # Rows and columns waver, as lines of a hand do.
+    # Shift rows and columns a little, as in handwriting.
     waver = np.cumsum(u[9:].reshape(2, CANVAS) - 0.5, axis=1) * (0.4 + 0.8 * u[8])
     pixels = np.asarray(ink)
     rows, columns = np.indices(pixels.shape)
@@ -134,7 +134,7 @@ def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def _ink(char: str, face: str, size: int, stroke: int) -> np.ndarray:
-    """A letter in the middle of the canvas."""
+    """Draw a letter in the middle of the canvas."""
     canvas = Image.new("L", (CANVAS, CANVAS))
     font = _font(face, size)
     left, top, right, bottom = font.getbbox(char, stroke_width=stroke)

@@ -1,4 +1,4 @@
-"""miniImageNet, in each of the forms it goes round in."""
+"""miniImageNet, in six common layouts."""
 
 import csv
 import io
@@ -13,8 +13,8 @@ from varscale.data.images import Record
 from varscale.data.pickles import read_pickle
 from varscale.data.readers.base import (
     READERS,
-    Options,
     Reader,
+    ReaderOptions,
     check_images,
     file_record,
     image_paths,
@@ -31,23 +31,23 @@ _CATEGORY = "miniImageNet_category_split_{}.pickle"
 class MiniImageNet(Reader):
     """miniImageNet with the split of Ravi and Larochelle, 64 / 16 / 20 classes.
 
-    Understands train.csv, val.csv and test.csv beside a flat folder of images or beside class
-    folders; class folders under train, val and test; and two families of pickles.
+    Reads train.csv, val.csv and test.csv beside a flat folder of images or beside class folders;
+    class folders under train, val and test; and two families of pickles.
     """
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """Images from whichever form is there."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List images, in whichever layout they are."""
         if tree.find(*(_CACHE.format(split) for split in SPLITS)):
-            return _pickled(tree, _CACHE, _from_cache)
+            return _read_pickles(tree, _CACHE, _from_cache)
         if tree.find(_CATEGORY.format("train_phase_train")):
-            return _pickled(tree, _CATEGORY, _from_category)
+            return _read_pickles(tree, _CATEGORY, _from_category)
         if tree.find("train.csv"):
-            return _listed(tree)
+            return _read_csvs(tree)
         return split_folders(tree)
 
 
-def _listed(tree: Tree) -> list[Record]:
-    """Images named in csv files, found in the folder of their class or in one for all."""
+def _read_csvs(tree: Tree) -> list[Record]:
+    """Images listed in csv files, found in the folder of their class or in a common folder."""
     rows = [row for split in SPLITS for row in _rows(tree, split)]
     labels = {label for _, label, _, _ in rows}
     by_folder: dict[tuple[str, str], str] = {}
@@ -65,7 +65,7 @@ def _listed(tree: Tree) -> list[Record]:
         if len(found) != 1:
             raise ValueError(
                 f"{name} of {where} is {'not' if not found else 'more than once'} among the images "
-                f"of {tree.name}. Copy the missing images, or take the line out."
+                f"of {tree.name}. Copy the missing images, or remove the line."
             )
         if found[0] in listed:
             raise ValueError(f"{name} is listed twice, in {listed[found[0]]} and in {where}.")
@@ -105,10 +105,10 @@ def _rows(tree: Tree, split: str) -> Iterator[tuple[str, str, str, str]]:
             f"{error.start}. Save it again as UTF-8."
         ) from error
     except csv.Error as error:
-        raise ValueError(f"{paths[0]} in {tree.name} is no readable csv: {error}.") from error
+        raise ValueError(f"{paths[0]} in {tree.name} is not a readable csv: {error}.") from error
 
 
-def _pickled(tree: Tree, pattern: str, read: Any) -> list[Record]:
+def _read_pickles(tree: Tree, pattern: str, read: Any) -> list[Record]:
     records = []
     for split in SPLITS:
         phase = "train_phase_train" if split == "train" and pattern is _CATEGORY else split
@@ -121,7 +121,7 @@ def _pickled(tree: Tree, pattern: str, read: Any) -> list[Record]:
             pixels, rows = read(content)
             listed = [(str(name), int(row)) for name, own in rows.items() for row in own]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{where} lacks what such a file has: {error!r}.") from error
+            raise ValueError(f"{where} does not have the expected content: {error!r}.") from error
         check_images(pixels, listed, where)
         if sorted(row for _, row in listed) != list(range(len(pixels))):
             raise ValueError(f"Expected every image of {where} in one class.")

@@ -12,8 +12,8 @@ from varscale.core.registry import unknown
 from varscale.data.images import Record
 from varscale.data.readers.base import (
     READERS,
-    Options,
     Reader,
+    ReaderOptions,
     check_images,
     file_record,
     image_paths,
@@ -31,8 +31,8 @@ _TEST = (
 class Omniglot(Reader):
     """Omniglot: 1623 characters of 50 alphabets, 20 drawings each; ink is stored bright.
 
-    Understands images_background and images_evaluation, as folders or as the two zips in a folder,
-    and an npz file with `images`, `labels`, `class_names`. The split `vinyals` (the usual one) has
+    Reads images_background and images_evaluation, as folders or as the two zips in a folder, and an
+    npz file with `images`, `labels`, `class_names`. The split `vinyals` (the usual one) has
     1028 / 172 / 423 characters; `lake` trains on the background alphabets and tests on the others.
     """
 
@@ -41,8 +41,8 @@ class Omniglot(Reader):
     invert = True
     options = (*Reader.options, "split", "rotations")
 
-    def records(self, tree: Tree, options: Options) -> list[Record]:
-        """All drawings, with their quarter turns when asked for."""
+    def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        """List all drawings, with their quarter turns if asked for."""
         split = options.split or "vinyals"
         if split not in ("vinyals", "lake"):
             raise unknown("split of omniglot", split, ("vinyals", "lake"))
@@ -93,7 +93,7 @@ def _array(tree: Tree, key: str) -> Any:
     content = tree.read(f"{key}.npy")
     try:
         return np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # a damaged header can say anything
+    except Exception as error:  # a damaged header may raise anything
         raise ValueError(f"{key}.npy in {tree.name} cannot be read: {error}.") from error
 
 

@@ -1,4 +1,4 @@
-"""Backbones for embeddings that come from elsewhere."""
+"""Backbones for precomputed embeddings."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from varscale.backbones.base import BACKBONES, Backbone
 
 @BACKBONES.register("identity")
 class Identity(Backbone):
-    """Embeddings as they are.
+    """Return precomputed embeddings unchanged.
 
     Args:
         dim: Embedding size.
@@ -24,18 +24,18 @@ class Identity(Backbone):
         self.in_shape = (dim,)
 
     def forward(self, items: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        """Return the embeddings."""
+        """Return the items."""
         return items
 
 
 @BACKBONES.register("linear")
 class Linear(Backbone):
-    """One linear map of frozen embeddings, starting at the identity.
+    """Map precomputed embeddings linearly, initially by the identity.
 
     Args:
-        dim: Size of the embeddings that come in.
-        out_dim: Size of those that go out; `dim` when not given.
-        bias: Add a bias, starting at 0.
+        dim: Size of the given embeddings.
+        out_dim: Size of the mapped embeddings; `dim` if not given.
+        bias: Add a bias, initially 0.
     """
 
     def __init__(self, dim: int, *, out_dim: int | None = None, bias: bool = False) -> None:
