@@ -79,7 +79,7 @@ def test_two_that_make_the_same_run_do_not_sweep_each_other(tiny_images, tmp_pat
             assert thread.is_alive()
         real(file, content)
 
-    monkeypatch.setattr(varscale.run, "write_whole", slowly)
+    monkeypatch.setattr(varscale.runs.run, "write_whole", slowly)
     new_run(path, config_of())
     thread.join()
     assert len(told) == 1

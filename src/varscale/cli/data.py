@@ -15,8 +15,8 @@ from varscale.cli.progress import Bar
 from varscale.core.registry import unknown
 from varscale.data.dataset import Dataset
 from varscale.data.download import download
-from varscale.data.prepare import already_prepared, prepare
-from varscale.data.readers import READERS, Options
+from varscale.data.prepare import find_prepared, prepare
+from varscale.data.readers import READERS, ReaderOptions
 from varscale.data.readers.base import counts
 from varscale.data.readers.glyphs import font_folder
 from varscale.data.sheet import contact_sheet
@@ -68,7 +68,7 @@ def _prepare_parser() -> Parser:
     parser.add_argument(
         "--force", action="store_true", help="prepare it again, even if nothing has changed"
     )
-    parser.add_class_arguments(Options, None)
+    parser.add_class_arguments(ReaderOptions, None)
     return parser
 
 
@@ -81,8 +81,8 @@ def _prepare(args: Namespace) -> None:
     if args.format not in (None, "embeddings", *READERS):
         raise unknown("format", args.format, ("embeddings", *READERS))
     source = font_folder() if args.source is None else Path(args.source)
-    options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
-    there = None if args.force else already_prepared(args.name, source, options, form=args.format)
+    options = ReaderOptions(**{name: args[name] for name in ReaderOptions.__dataclass_fields__})
+    there = None if args.force else find_prepared(args.name, source, options, form=args.format)
     note = " (already prepared; --force prepares it again)" if there else ""
     with Bar(f"preparing {args.name}") as bar:
         manifest = there or prepare(args.name, source, options, form=args.format, progress=bar)

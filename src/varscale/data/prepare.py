@@ -111,9 +111,6 @@ def find_prepared(
     return there if (there.source, there.options) == (str(source.resolve()), request) else None
 
 
-already_prepared = find_prepared  # the name that cli/data.py still uses
-
-
 def _request(source: Path, options: ReaderOptions, form: str) -> dict[str, object]:
     return {**asdict(options), "format": form, "fingerprint": fingerprint(source)}
 

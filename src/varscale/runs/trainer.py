@@ -1,8 +1,8 @@
 """The training loop, on Lightning Fabric, which handles devices, precision and processes.
 
-Tasks, draws of the scale and learning rates depend only on the config and the number of the step. So
-a run that was killed goes on from its last checkpoint to the weights that it would have reached, bit
-for bit on a CPU.
+Tasks, draws of the scale and learning rates depend only on the config and the number of the step.
+So a run that was killed goes on from its last checkpoint to the weights that it would have reached,
+bit for bit on a CPU.
 """
 
 import json

@@ -10,8 +10,6 @@ from varscale.data.readers.glyphs import Glyphs
 from varscale.data.readers.mini_imagenet import MiniImageNet
 from varscale.data.readers.omniglot import Omniglot
 
-Options = ReaderOptions  # the name that cli/data.py still uses
-
 __all__ = [
     "CIFARFS",
     "CUB",
@@ -21,7 +19,6 @@ __all__ = [
     "Glyphs",
     "MiniImageNet",
     "Omniglot",
-    "Options",
     "Reader",
     "ReaderOptions",
     "TieredImageNet",
