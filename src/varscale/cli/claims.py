@@ -8,10 +8,10 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
-from varscale.paper.claims import Everything, Verdict, judged
-from varscale.paper.scale import SCALES
+from varscale.paper.claims import Everything, Verdict, judge_all
+from varscale.paper.sizes import SIZES
 
-SCALE = f"the small scale ({SCALES['small'].summary}) and on frozen embeddings"
+SETTING = f"the small size ({SIZES['small'].summary}) and on frozen embeddings"
 
 
 def parser() -> Parser:
@@ -35,11 +35,11 @@ def run(args: Namespace) -> None:
             f"Expected a folder of results, got {folder}. Give it by --results; "
             "varscale reproduce makes one."
         )
-    verdicts = judged(Everything.read(folder))
+    verdicts = judge_all(Everything.read(folder))
     if args.json:
         sys.stdout.write(json.dumps({v.id: asdict(v) for v in verdicts}) + "\n")
         return
-    sys.stderr.write(f"Judged by {folder}, at {SCALE}; not the paper's own setting.\n")
+    sys.stderr.write(f"Judged by {folder}, at {SETTING}; not the paper's own setting.\n")
     for verdict in verdicts:
         sys.stdout.write(_text(verdict, why=args.why) + "\n")
 

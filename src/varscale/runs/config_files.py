@@ -13,9 +13,9 @@ BASE = "base"
 
 def shipped_configs() -> Path:
     """The folder of the configs that come with varscale."""
-    here = Path(__file__).parent
-    inside = here / "configs"  # where a wheel has them
-    return inside if inside.is_dir() else here.parents[1] / "configs"
+    package = Path(__file__).parents[1]
+    inside = package / "configs"  # where a wheel has them
+    return inside if inside.is_dir() else package.parents[1] / "configs"
 
 
 def read_config(path: Path) -> TrainConfig:
