@@ -1,25 +1,15 @@
-"""Rows and their arrays are stored whole, by several processes at once."""
+"""Rows and their arrays are stored whole, and two may add at once."""
 
-import os
-import subprocess
-import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from paper.test_claims import arrays, row
 
+from varscale.core.files import write_whole
 from varscale.paper.results import Results
-
-ADD = """
-import sys
-from paper.test_claims import arrays, row
-from pathlib import Path
-from varscale.paper.results import Results
-for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 4):
-    Results(Path(sys.argv[1])).add(row("svs_cosine_5w1s", seed=seed), arrays(0.5, end=seed))
-"""
 
 
 def same(a, b):
@@ -63,12 +53,20 @@ def test_the_order_of_adding_does_not_show(tmp_path):
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
-def test_two_processes_may_add_at_once(tmp_path):
-    tests = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, "-c", ADD, str(tmp_path)]
-    both = [subprocess.Popen([*command, n], env=os.environ | {"PYTHONPATH": path}) for n in "04"]
-    assert [process.wait() for process in both] == [0, 0]
+def test_two_may_add_at_once(tmp_path, monkeypatch):
+    def write_slowly(path, content):
+        time.sleep(0.01)  # time enough for the other to come between
+        write_whole(path, content)
+
+    monkeypatch.setattr("varscale.paper.results.write_whole", write_slowly)
+
+    def add(first):
+        for seed in range(first, first + 4):
+            one = row("svs_cosine_5w1s", seed=seed), arrays(0.5, end=seed)
+            Results(tmp_path).add(*one)  # a lock of its own, as in another process
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(add, (0, 4)))
     results = Results(tmp_path)
     assert [r.seed for r in results.rows("small")] == list(range(8))
     for one in results.rows("small"):

@@ -11,13 +11,15 @@ import json
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from varscale.core.precision import Precision
 from varscale.data import Dataset
 from varscale.paper.reproduce import Job
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, parse_row, unpack
+from varscale.paper.sizes import SizeName
 from varscale.runs.config import TrainConfig
 
 
@@ -61,8 +63,7 @@ def _arrays(folder: Path, row: Row) -> Arrays:
 
 def _rehash(row: Row) -> Row:
     """Today's hash for a row whose old one is that of its cell."""
-    size: Any = row.size
-    precision: Any = row.precision
+    size, precision = cast("SizeName", row.size), cast("Precision", row.precision)
     job = Job(row.cell, size, 0, row.dataset, precision)
     config = replace(_resolve(job, row.item), seed=row.seed)
     return replace(row, config_hash=config.hash) if old_hash(config) == row.config_hash else row

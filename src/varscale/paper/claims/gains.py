@@ -12,17 +12,19 @@ Pair = tuple[str, str]
 """A cell, and the one that it should beat."""
 
 
-def _cosine(method: str, over: str, shots: tuple[int, ...] = (1, 5)) -> list[Pair]:
-    return [(cell(method, "cosine", shot=n), cell(over, "cosine", shot=n)) for n in shots]
-
-
-def _euclidean(method: str, over: str, shot: int) -> Pair:
-    return cell(method, "euclidean", shot=shot), cell(over, "euclidean", shot=shot)
+def _pairs(
+    method: str, over: str, metric: str = "cosine", *, shots: tuple[int, ...] = (1, 5), way: int = 5
+) -> list[Pair]:
+    return [
+        (cell(method, metric, way=way, shot=shot), cell(over, metric, way=way, shot=shot))
+        for shot in shots
+    ]
 
 
 def _resnet12(method: str, over: str) -> Pair:
-    names = (cell_at("table1", f"ResNet-12: {row}", "5-shot") for row in (method, over))
-    return next(names), next(names)
+    """Two rows of table 1, in 5-shot."""
+    at = {row: cell_at("table1", f"ResNet-12: {row}", "5-shot") for row in (method, over)}
+    return at[method], at[over]
 
 
 def _gains(evidence: Evidence, *pairs: Pair) -> list[Estimate | None]:
@@ -42,39 +44,34 @@ def _all_within(evidence: Evidence, *pairs: Pair) -> Judgement:
 def _controls(e: Everything, shot: int) -> list[Estimate | None]:
     """SVS over what does without it: a grid search, no noise, no prior, a fixed schedule."""
     others = ("together", "decay", "svs_sigma0", "svs_nokl")
-    pairs = [pair for other in others for pair in _cosine("svs", other, (shot,))]
+    pairs = [pair for other in others for pair in _pairs("svs", other, shots=(shot,))]
     return _gains(e.small, (cell("svs", "cosine", shot=shot), grid_search(shot=shot)), *pairs)
 
 
 @claim("C1", "SVS lifts PN with the cosine in 1-shot", "unscaled cosine can hardly learn at all")
 def _(e: Everything) -> Judgement:
-    pairs = (_cosine(svs, "pn", (1,)) for svs in ("svs", "svs_learned"))
-    answer, gains = _all_above(e.small, *(pair for found in pairs for pair in found))
+    fixed, learned = (_pairs(svs, "pn", shots=(1,)) for svs in ("svs", "svs_learned"))
+    answer, gains = _all_above(e.small, *fixed, *learned)
     return answer, [*gains, *_controls(e, shot=1)]
 
 
 @claim("C2", "SVS lifts Euclidean PN in 1-shot", "a better tuned baseline leaves less")
 def _(e: Everything) -> Judgement:
-    return _all_above(e.small, _euclidean("svs", "pn", 1))
+    return _all_above(e.small, *_pairs("svs", "pn", "euclidean", shots=(1,)))
 
 
 @claim("C3", "in 5-shot SVS gains much with the cosine, little with Euclid")
 def _(e: Everything) -> Judgement:
-    cosine, euclid = _gains(e.small, *_cosine("svs", "pn", (5,)), _euclidean("svs", "pn", 5))
+    five = [_pairs("svs", "pn", metric, shots=(5,)) for metric in ("cosine", "euclidean")]
+    cosine, euclid = _gains(e.small, *five[0], *five[1])
     more = difference("cosine's gain - Euclid's", cosine, euclid)
     return above(0, cosine, euclid, more), [cosine, euclid, more, *_controls(e, shot=5)]
 
 
 @claim("C4", "the gains persist with 20-way training")
 def _(e: Everything) -> Judgement:
-    return _all_above(
-        e.small,
-        *(
-            (cell("svs", metric, way=20, shot=shot), cell("pn", metric, way=20, shot=shot))
-            for metric in ("euclidean", "cosine")
-            for shot in (1, 5)
-        ),
-    )
+    euclidean, cosine = (_pairs("svs", "pn", m, way=20) for m in ("euclidean", "cosine"))
+    return _all_above(e.small, *euclidean, *cosine)
 
 
 @claim(
@@ -95,12 +92,12 @@ def _(e: Everything) -> Judgement:
 
 @claim("C6", "learned and fixed sigma are equal", "judged: within 1 point")
 def _(e: Everything) -> Judgement:
-    return _all_within(e.small, *_cosine("svs_learned", "svs"))
+    return _all_within(e.small, *_pairs("svs_learned", "svs"))
 
 
 @claim("C7", "D-SVS beats SVS, more so in 1-shot")
 def _(e: Everything) -> Judgement:
-    one, five = _gains(e.small, *_cosine("dsvs", "svs"))
+    one, five = _gains(e.small, *_pairs("dsvs", "svs"))
     more = difference("1-shot gain - 5-shot gain", one, five)
     return above(0, one, five, more), [one, five, more]
 
@@ -111,14 +108,14 @@ def _(e: Everything) -> Judgement:
     "judged: not worse by 1 point; transductive, supports alone are shown beside it",
 )
 def _(e: Everything) -> Judgement:
-    gains = _gains(e.small, *_cosine("davs", "dsvs"))
-    alone = _gains(e.small, *_cosine("davs_support", "dsvs"))
+    gains = _gains(e.small, *_pairs("davs", "dsvs"))
+    alone = _gains(e.small, *_pairs("davs_support", "dsvs"))
     return above(-MARGIN, *gains), [*gains, *alone]
 
 
 @claim("C9", "D-AVS beats SVS by about a point", "judged: more than 0; transductive")
 def _(e: Everything) -> Judgement:
-    return _all_above(e.small, *_cosine("davs", "svs"))
+    return _all_above(e.small, *_pairs("davs", "svs"))
 
 
 @claim(
@@ -129,11 +126,11 @@ def _(e: Everything) -> Judgement:
 def _(e: Everything) -> Judgement:
     aux, prior, more, *tight = _gains(
         e.small,
-        *_cosine("davs_noprior", "davs_bare", (1,)),
-        *_cosine("davs_noaux", "davs_bare", (1,)),
-        *_cosine("davs_noprior", "davs_noaux", (1,)),
-        *_cosine("davs_noaux_tight", "davs_bare", (1,)),  # a prior strong enough to matter
-        *_cosine("davs_tight", "davs_noprior", (1,)),
+        *_pairs("davs_noprior", "davs_bare", shots=(1,)),
+        *_pairs("davs_noaux", "davs_bare", shots=(1,)),
+        *_pairs("davs_noprior", "davs_noaux", shots=(1,)),
+        *_pairs("davs_noaux_tight", "davs_bare", shots=(1,)),  # a prior strong enough to matter
+        *_pairs("davs_tight", "davs_noprior", shots=(1,)),
     )
     return above(0, aux, prior, more), [aux, prior, more, *tight]
 
