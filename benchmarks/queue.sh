@@ -8,9 +8,10 @@
 #
 # Run it again to go on: what has a row is skipped, and a run that was stopped goes on from its checkpoint. SIGTERM
 # saves one. It works on a clone of its own in PLACE, at the commit that began it, with its own environment, data, runs
-# and results. Remove PLACE/varscale to go on at a newer commit. To take over the rows that are there:
+# and results. Remove PLACE/varscale to go on at a newer commit; PLACE/results too if it has folders (an older layout),
+# once its rows are taken over:
 #
-#   varscale reproduce table2 --scale paper --show --take PLACE/results
+#   varscale reproduce table2 --size paper --show --take PLACE/results
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 usage="Expected benchmarks/queue.sh PLACE MINIIMAGENET [MINIIMAGENET_SMALL]"
@@ -40,8 +41,8 @@ trap 'kill -TERM ${!:-} 2> /dev/null; wait ${!:-}; exit 143' TERM INT
 [ -e "$place/data/miniimagenet32" ] || varscale data prepare miniimagenet32 "$small" --format miniimagenet --size 32
 
 reproduce() { varscale reproduce "$@" --results "$place/results" --runs "$place/runs"; }
-paper() { reproduce table2 --scale paper --seeds 1 "$@"; }
-small() { reproduce "$@" --scale small; }
+paper() { reproduce table2 --size paper --seeds 1 "$@"; }
+small() { reproduce "$@" --size small; }
 
 # 1. Table 2 at the paper's size, one seed, 5-shot with the cosine
 paper --row "PN" --column "5-shot cosine"

@@ -47,7 +47,7 @@ def calls(place):
 def test_every_command_of_the_queue_names_cells_that_are_there(place, capsys):
     subprocess.run(**command(place), check=True, stdout=subprocess.DEVNULL)
     noted = calls(place)
-    assert noted[0][:6] == ["reproduce", "table2", "--scale", "paper", "--seeds", "1"]
+    assert noted[0][:6] == ["reproduce", "table2", "--size", "paper", "--seeds", "1"]
     assert len(noted) > 15
     for words in noted:
         assert main([*words, "--show", "--json"]) == 0, capsys.readouterr().err

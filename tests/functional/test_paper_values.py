@@ -11,7 +11,7 @@ from varscale.backbones import Conv4, ResNet12
 from varscale.hosts import Tadam
 from varscale.learn.cotraining import CotrainingPlan
 from varscale.learn.optimizers import scaler_optimizer
-from varscale.runs.config_files import read_config, shipped_configs
+from varscale.paper.grid import config_of
 from varscale.scalers import DAVS, DSVS, SVS
 
 pytestmark = pytest.mark.paper
@@ -145,7 +145,7 @@ def test_tadam_probability_of_a_cotraining_step():
 
 @pytest.mark.parametrize("name", ["tadam_5w1s", "tadam_5w5s", "tadam_dsvs_5w1s", "tadam_dsvs_5w5s"])
 def test_tadam_learning_rate(name):
-    config = read_config(shipped_configs() / "miniimagenet" / f"{name}.yaml")
+    config = config_of(name)
     assert (config.steps, config.cotraining, config.clip, config.clip_by) == (
         30_000,
         True,

@@ -3,8 +3,8 @@ import torch
 
 from varscale.backbones import Conv4, ResNet12
 from varscale.paper.cost import flop, minutes, multiply_adds
-from varscale.paper.scale import SCALES, scaled
-from varscale.runs.config_files import read_config, shipped_configs
+from varscale.paper.grid import config_of
+from varscale.paper.sizes import SIZES, resize
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ def test_published_multiply_adds(backbone, published):
 
 
 def test_a_run_of_the_paper():
-    config = read_config(shipped_configs() / "miniimagenet/pn_cosine_5w1s.yaml")
+    config = config_of("pn_cosine_5w1s")
     trained = 3 * 20_000 * 80  # 5 supports and 75 queries
     images = trained + 200 * 9_600 + 12_000
     expected = 2 * multiply_adds(Conv4()) * images
-    assert flop(config, SCALES["paper"]) == pytest.approx(expected)
-    assert minutes(config, SCALES["paper"], 1000) == pytest.approx(
+    assert flop(config, SIZES["paper"]) == pytest.approx(expected)
+    assert minutes(config, SIZES["paper"], 1000) == pytest.approx(
         (expected / 1e12 + 20_000 * 1.5e-3) / 60
     )
-    tadam = read_config(shipped_configs() / "miniimagenet/tadam_5w5s.yaml")
+    tadam = config_of("tadam_5w5s")
     steps = 3 * 30_000 * (2 * (50 + 32) + 64 * 0.3953)
     evaluated = 60 * 200 * 82 + 10_000 * 82
-    assert flop(tadam, SCALES["paper"]) == pytest.approx(2 * 2.59e9 * (steps + evaluated), rel=3e-3)
-    assert flop(scaled(config, "frozen"), SCALES["frozen"]) == 0
+    assert flop(tadam, SIZES["paper"]) == pytest.approx(2 * 2.59e9 * (steps + evaluated), rel=3e-3)
+    assert flop(resize(config, "frozen"), SIZES["frozen"]) == 0

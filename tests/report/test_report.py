@@ -122,31 +122,6 @@ def test_results(tmp_path):
     assert "| PN | 1-shot cosine | 42.20 ± 0.66 | 50.00 ± 0.00 | +7.80 |" in target.read_text()
 
 
-def test_headers_say_what_the_rows_say(tmp_path, capsys):
-    folder, configs = tmp_path / "results", tmp_path / "configs"
-    (configs / "miniimagenet").mkdir(parents=True)
-    file = configs / "miniimagenet" / "pn_cosine_5w1s.yaml"
-    file.write_text("# A cell.\n# Published: table2 42.20 %.\n# run it\nmetric: cosine\n")
-    for seed in range(2):
-        Results(folder).add(
-            row("pn_cosine_5w1s", seed=seed, accuracy=0.3 + seed / 100), arrays(0.5)
-        )
-    words = ["report", str(folder), "--headers", str(configs)]
-    for _ in range(2):  # twice is as once
-        assert main(words) == 0
-        assert file.read_text().splitlines()[1:4] == [
-            "# Published: table2 42.20 %.",
-            "# Ours, varscale reproduce --scale small, miniimagenet32, 3,000 steps, 2 seeds: "
-            "30.50 ± 6.35 %, "
-            "5.0 minutes a run.",
-            "# run it",
-        ]
-    assert main(["report", str(folder), "--headers", str(folder)]) == 2
-    assert "Expected a folder of folders of configs" in capsys.readouterr().err
-    assert main(["report", str(configs), "--headers", str(configs)]) == 2
-    assert "Expected one folder of results" in capsys.readouterr().err
-
-
 def test_text_is_escaped():
     text = page("<b>", [("a & b", table(["<i>"], [["x < y\nz"], ["holds"]]))])
     outline(text)

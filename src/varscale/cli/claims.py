@@ -11,10 +11,10 @@ from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.core.registry import unknown
-from varscale.paper.claims import CLAIMS, Everything, Verdict, judged
-from varscale.paper.scale import SCALES
+from varscale.paper.claims import CLAIMS, Everything, Verdict, judge_all
+from varscale.paper.sizes import SIZES
 
-SCALE = f"the small scale ({SCALES['small'].summary}) and on frozen embeddings"
+SETTING = f"the small size ({SIZES['small'].summary}) and on frozen embeddings"
 
 
 def parser() -> Parser:
@@ -45,11 +45,11 @@ def run(args: Namespace) -> None:
             f"Expected a folder of results, got {folder}. Choose it by --results FOLDER; varscale "
             "reproduce writes one."
         )
-    verdicts = [v for v in judged(Everything.read(folder)) if not chosen or v.id in chosen]
+    verdicts = [v for v in judge_all(Everything.read(folder)) if not chosen or v.id in chosen]
     if args.json:
         sys.stdout.write(json.dumps({v.id: asdict(v) for v in verdicts}) + "\n")
         return
-    sys.stderr.write(f"Judged by {folder}, at {SCALE}; not at the paper's full size.\n")
+    sys.stderr.write(f"Judged by {folder}, at {SETTING}; not at the paper's full size.\n")
     width = max(len(v.statement) for v in verdicts)
     for verdict in verdicts:
         if chosen or args.details:

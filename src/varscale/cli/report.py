@@ -9,8 +9,6 @@ from jsonargparse import Namespace
 from varscale.cli.parser import Parser, command
 from varscale.core.files import write_whole
 from varscale.paper.document import markdown, sections
-from varscale.paper.headers import write_headers
-from varscale.paper.results import Results
 from varscale.report.html import page
 from varscale.report.runs import run_sections, score_runs
 from varscale.runs.scores import Test, runs_in
@@ -35,12 +33,6 @@ def parser() -> Parser:
     parser.add_argument(
         "--markdown", type=str | None, metavar="FILE", help="write results as Markdown instead"
     )
-    parser.add_argument(
-        "--headers",
-        type=str | None,
-        metavar="FOLDER",
-        help="write results into the headers of the configs in this folder instead",
-    )
     parser.add_argument("--episodes", type=int, default=10_000, help="test tasks of each run")
     return parser
 
@@ -49,14 +41,10 @@ def run(args: Namespace) -> None:
     """Write the page."""
     paths = [Path(path) for path in args.paths]
     results = [path for path in paths if any(path.glob("*.csv"))]
-    if args.markdown or args.headers:
+    if args.markdown:
         if len(results) != 1:
             raise ValueError(f"Expected one folder of results, got {' '.join(args.paths)}.")
-        if args.headers:
-            count = write_headers(Path(args.headers), Results(results[0]))
-            sys.stderr.write(f"{args.headers}: {count} headers are up to date.\n")
-        if args.markdown:
-            _write(args, args.markdown, markdown(results[0]))
+        _write(args, args.markdown, markdown(results[0]))
         return
     runs = [run for path in paths if path not in results for run in runs_in(path)]
     names = ["the paper, re-run"] if results else []

@@ -13,27 +13,31 @@ from rich.table import Table
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
 from varscale.core.precision import Precision
-from varscale.paper.cells import TITLES, configs, entries
 from varscale.paper.cluster import reproduce_on
 from varscale.paper.cost import flop, minutes
+from varscale.paper.grid import TITLES, cells, config_text, entries, format_figure
+from varscale.paper.importer import take
 from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results, Row
-from varscale.paper.scale import SCALES
-from varscale.paper.tables import Line, table, written
+from varscale.paper.sizes import SIZES
+from varscale.paper.tables import Line, table
 
 
 def parser() -> Parser:
     """Options of the command."""
     parser = command(
         "Run the cells of a table or figure that are missing, and print reported beside ours.",
-        "varscale reproduce table2 --scale small --plan",
+        "varscale reproduce table2 --size small --plan",
     )
-    parser.add_argument("id", type=str, help=", ".join(TITLES))
+    parser.add_argument("id", type=str | None, nargs="?", help=", ".join(TITLES))
     parser.add_argument(
-        "--scale",
+        "--print-config", type=str | None, help="print the config of a cell, at the paper's size"
+    )
+    parser.add_argument(
+        "--size",
         type=Literal["small", "paper", "frozen"],
         default="small",
-        help="; ".join(f"{name}: {scale.summary}" for name, scale in SCALES.items()),
+        help="; ".join(f"{name}: {size.summary}" for name, size in SIZES.items()),
     )
     parser.add_argument("--row", type=str | None, help='one row, such as "PN + SVS"')
     parser.add_argument("--column", type=str | None, help='one column, such as "1-shot cosine"')
@@ -60,10 +64,17 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> None:
     """Plan, or run what is missing; then print."""
-    scale = SCALES[args.scale]
+    if args.print_config is not None:
+        sys.stdout.write(config_text(args.print_config))
+        return
+    if args.id is None:
+        raise ValueError(
+            f"Expected a table or figure, got none. Give one of {', '.join(TITLES)}; "
+            "or --print-config CELL."
+        )
     if args.jobs < 1:
         raise ValueError(f"Expected jobs >= 1, got {args.jobs}.")
-    seeds = scale.seeds if args.seeds is None else args.seeds
+    seeds = SIZES[args.size].seeds if args.seeds is None else args.seeds
     if seeds < 1:
         raise ValueError(f"Expected seeds >= 1, got {seeds}.")
     if not args.gflops > 0:
@@ -72,18 +83,18 @@ def run(args: Namespace) -> None:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"Expected a folder, got {folder}, a file.")
     places = entries(args.id, row=args.row, column=args.column)
-    if not configs(places):
+    if not cells(places):
         raise ValueError(
             f"The paper took {args.row or args.id} from elsewhere: there is nothing to run."
         )
     jobs = [
-        Job(config, args.scale, seed, args.dataset, args.precision)
-        for config in configs(places)
+        Job(cell, args.size, seed, args.dataset, args.precision)
+        for cell in cells(places)
         for seed in range(seeds)
     ]
     results = Results(Path(args.results))
     if args.take is not None:
-        taken = results.take(Results(Path(args.take)))
+        taken = take(results, Path(args.take))
         sys.stderr.write(f"{taken} rows of {args.take} are new.\n")
     left = [] if args.show else missing(jobs, results)
     if args.plan:
@@ -95,14 +106,14 @@ def run(args: Namespace) -> None:
         )
     with Bar(args.id) as bar:
         for done, row in enumerate(_running(left, results, args), start=1):
-            note = f"{row.config} seed {row.seed}: {100 * row.accuracy:.2f} %"
+            note = f"{row.cell} seed {row.seed}: {100 * row.accuracy:.2f} %"
             bar(done, len(left), note)
-    wanted = {(job.config, job.seed) for job in jobs}
+    wanted = {(job.cell, job.seed) for job in jobs}
     kind = jobs[0].planned.dataset, args.precision
     rows = [
         row
-        for row in results.rows(args.scale)
-        if (row.config, row.seed) in wanted and (row.dataset, row.precision) == kind
+        for row in results.rows(args.size)
+        if (row.cell, row.seed) in wanted and (row.dataset, row.precision) == kind
     ]
     show(args, table(places, rows))
 
@@ -117,27 +128,27 @@ def _running(left: list[Job], results: Results, args: Namespace) -> Iterator[Row
 def plan(args: Namespace, jobs: list[Job], left: list[Job]) -> None:
     """Print what there is to run, and how long it should take."""
     rows: list[dict[str, Any]] = []
-    for config in dict.fromkeys(job.config for job in jobs):
-        first = next(job for job in jobs if job.config == config)
-        scale = SCALES[args.scale]
+    for cell in dict.fromkeys(job.cell for job in jobs):
+        first = next(job for job in jobs if job.cell == cell)
+        size = SIZES[args.size]
         rows.append(
             {
-                "config": config,
-                "runs": sum(job.config == config for job in jobs),
-                "left": sum(job.config == config for job in left),
-                "minutes": minutes(first.planned, scale, args.gflops),
-                "pflop": flop(first.planned, scale) / 1e15,
+                "cell": cell,
+                "runs": sum(job.cell == cell for job in jobs),
+                "left": sum(job.cell == cell for job in left),
+                "minutes": minutes(first.planned, size, args.gflops),
+                "pflop": flop(first.planned, size) / 1e15,
             }
         )
     total = sum(row["minutes"] * row["left"] for row in rows) / args.jobs
     if args.json:
-        report = {"id": args.id, "scale": args.scale, "cells": rows, "minutes": total}
+        report = {"id": args.id, "size": args.size, "cells": rows, "minutes": total}
         sys.stdout.write(json.dumps(report) + "\n")
         return
-    shown = Table("config", "runs", "left", "minutes each", "PFLOP each")
+    shown = Table("cell", "runs", "left", "minutes each", "PFLOP each")
     for row in rows:
         shown.add_row(
-            row["config"].rpartition("/")[2],
+            row["cell"],
             str(row["runs"]),
             str(row["left"]),
             f"{row['minutes']:,.1f}",
@@ -160,7 +171,7 @@ def show(args: Namespace, lines: list[Line]) -> None:
             {
                 "row": line.entry.row,
                 "column": line.entry.column,
-                "configs": line.entry.configs,
+                "cells": line.entry.cells,
                 "reported": line.entry.accuracy,
                 "reported_ci95": line.entry.interval,
                 "ours": line.ours,
@@ -170,7 +181,7 @@ def show(args: Namespace, lines: list[Line]) -> None:
             }
             for line in lines
         ]
-        output = {"id": args.id, "scale": args.scale, "cells": report}
+        output = {"id": args.id, "size": args.size, "cells": report}
         sys.stdout.write(json.dumps(output) + "\n")
         return
     shown = Table("row", "column", "reported %", "ours %", "difference", "runs")
@@ -178,8 +189,8 @@ def show(args: Namespace, lines: list[Line]) -> None:
         shown.add_row(
             line.entry.row,
             line.entry.column,
-            line.reported,
-            written(line.ours, line.half),
+            line.entry.published,
+            format_figure(line.ours, line.half),
             "" if line.difference is None else f"{line.difference:+.2f}",
             str(len(line.rows)),
         )
@@ -187,9 +198,9 @@ def show(args: Namespace, lines: list[Line]) -> None:
     console.print(shown)
     rows = [row for line in lines for row in line.rows]
     if rows:
-        one, scale = rows[0], SCALES[args.scale]
+        one, size = rows[0], SIZES[args.size]
         console.print(
-            f"Ours: {args.scale} scale ({scale.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
+            f"Ours: {args.size} size ({size.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
             f"items {one.item}, {one.precision}, {one.steps:,} steps, {one.episodes:,} test "
             f"episodes of "
             f"{one.n_query} queries a "

@@ -1,1 +1,1 @@
-"""The paper's experiments: cells, scales, results, tables, figures and claims."""
+"""The reproduction: one grid of cells, sizes, results, tables, figures and claims."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from varscale.backbones import Backbone
-from varscale.paper.scale import Scale
+from varscale.paper.sizes import Size
 from varscale.runs.config import TrainConfig
 
 VAL_ITEMS, TEST_ITEMS = 9_600, 12_000
@@ -36,15 +36,15 @@ def multiply_adds(backbone: Backbone) -> int:
     return counted[0]
 
 
-def flop(config: TrainConfig, scale: Scale) -> float:
+def flop(config: TrainConfig, size: Size) -> float:
     """Floating-point operations of a run: training, validation and test.
 
     A multiply-add is two; a backward pass is twice a forward pass. No dataset is needed.
     """
-    if scale.image_size is None:  # embeddings made before
+    if size.image_size is None:  # embeddings made before
         return 0.0
-    size = {**config.backbone_options, "image_size": scale.image_size}
-    host = replace(config, backbone_options=size).model().host
+    options = {**config.backbone_options, "image_size": size.image_size}
+    host = replace(config, backbone_options=options).model().host
     assert isinstance(host.backbone, Backbone)
     supports = config.n_way * int(np.max(config.n_shot))
     queries = config.n_query * (config.n_way if config.queries == "balanced" else 1)
@@ -56,11 +56,11 @@ def flop(config: TrainConfig, scale: Scale) -> float:
         images += 3 * plan.batch_size * sum(plan.probability(t, steps) for t in range(steps))
     per_validation = config.val_episodes * task if host.conditioned else VAL_ITEMS
     images += per_validation * (steps / config.val_every if config.val_every else 0)
-    images += scale.episodes * task if host.conditioned else TEST_ITEMS
+    images += size.episodes * task if host.conditioned else TEST_ITEMS
     return 2 * multiply_adds(host.backbone) * images
 
 
-def minutes(config: TrainConfig, scale: Scale, gflops: float) -> float:
+def minutes(config: TrainConfig, size: Size, gflops: float) -> float:
     """How long that takes, and what a step costs besides."""
     steps = config.steps or 0
-    return (flop(config, scale) / (1e9 * gflops) + steps * STEP_SECONDS) / 60
+    return (flop(config, size) / (1e9 * gflops) + steps * STEP_SECONDS) / 60

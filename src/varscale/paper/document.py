@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from varscale.paper.cells import TITLES, configs, entries
-from varscale.paper.claims import Everything, judged
+from varscale.paper.claims import Everything, judge_all
 from varscale.paper.figures import FIGURES
+from varscale.paper.grid import TITLES, cells, entries, format_figure
 from varscale.paper.results import FLOAT32, Results, label
-from varscale.paper.scale import SCALES
-from varscale.paper.tables import Gain, Line, gains, written
+from varscale.paper.sizes import SIZES
+from varscale.paper.tables import Gain, Line, gains
 from varscale.paper.tables import table as lines_of
 from varscale.report.html import paragraph, render, table
 
@@ -17,7 +17,7 @@ HEAD = (
 )  # fmt: skip
 INTRO = (
     "Reported is the paper's figure, at 84x84 on all of miniImageNet; ours is what the rows in "
-    "`results/` say, at the scale and on the data that the heading names. The small scale is far "
+    "`results/` say, at the size and on the data that the heading names. The small size is far "
     "below the paper's accuracies, so compare gains: over the first row of the same column, ours "
     "paired by seed. Intervals of ours are 95 % by Student's t over seeds. Scale is the mean of "
     "the learned scale, over its entries."
@@ -32,22 +32,22 @@ def introduction(folder: Path) -> str:
 
 TRAINED = ("table1", "table2", "table3", "table4", "table5", "table6", "baselines", "omniglot")
 SHOWN = {"small": TRAINED, "frozen": ("fig3", "table5", "table6"), "paper": TRAINED}
-"""What is shown as a table, by scale; the other figures repeat cells of tables."""
+"""What is shown as a table, by size; the other figures repeat cells of tables."""
 
 
 def tables(results: Results) -> dict[str, tuple[list[Line], str]]:
     """Lines and caption of each table of which a quarter or more was run, by what it was run on."""
     found = {}
-    for scale, ids in SHOWN.items():
-        rows = results.rows(scale)
+    for size, ids in SHOWN.items():
+        rows = results.rows(size)
         for kind in dict.fromkeys((row.dataset, row.precision) for row in rows):
             here = [row for row in rows if (row.dataset, row.precision) == kind]
             for id in ids:
-                lines = [line for line in lines_of(entries(id), here) if line.entry.configs]
+                lines = [line for line in lines_of(entries(id), here) if line.entry.cells]
                 done = [line for line in lines if line.rows]
                 if len(done) >= len(lines) / 4:
                     left = f" {len(done)} of {len(lines)} cells." if len(done) < len(lines) else ""
-                    name = f"{TITLES[id]} ({scale}, {label(*kind)})"
+                    name = f"{TITLES[id]} ({size}, {label(*kind)})"
                     found[name] = done, caption(id, done) + left
     return found
 
@@ -56,22 +56,22 @@ def caption(id: str, lines: list[Line]) -> str:
     """What has to stand beside the figures of a table."""
     rows = list({row.key: row for line in lines for row in line.rows}.values())
     one = rows[0]
-    command = f"varscale reproduce {id} --scale {one.scale}"
-    if one.scale == "frozen":
+    command = f"varscale reproduce {id} --size {one.size}"
+    if one.size == "frozen":
         command += f" --dataset {one.dataset}"
     if one.precision != FLOAT32:
         command += f" --precision {one.precision}"
     steps, seeds = _span([row.steps for row in rows]), _span([row.seed for row in rows])
     return (
-        f"`{command}` ({SCALES[one.scale].summary}): {one.dataset} ({one.dataset_hash[:12]}), "
+        f"`{command}` ({SIZES[one.size].summary}): {one.dataset} ({one.dataset_hash[:12]}), "
         f"items {one.item}, {steps} steps, {one.episodes:,} shared test episodes, {one.n_way}-way, "
         f"{one.n_query} queries a class, seeds {seeds}. "
         f"{sum(row.minutes for row in rows) / 60:.1f} hours of one thread."
     )
 
 
-def cells_of(lines: list[Line]) -> list[tuple[str, ...]]:
-    """The cells of a table, to read."""
+def format_lines(lines: list[Line]) -> list[tuple[str, ...]]:
+    """Write the cells of a table, to read."""
     return [_cells(line, gain) for line, gain in zip(lines, gains(lines), strict=True)]
 
 
@@ -79,11 +79,11 @@ def _cells(line: Line, gain: Gain) -> tuple[str, ...]:
     return (
         line.entry.row,
         line.entry.column,
-        line.reported,
-        written(line.ours, line.half),
+        line.entry.published,
+        format_figure(line.ours, line.half),
         "" if line.difference is None else f"{line.difference:+.2f}",
         "" if gain.reported is None else f"{gain.reported:+.2f}",
-        written(gain.ours, gain.half),
+        format_figure(gain.ours, gain.half),
         f"{_mean([row.nll for row in line.rows]):.3f}",
         f"{_mean([100 * row.ece for row in line.rows]):.1f}",
         f"{_mean([row.scale_mean for row in line.rows]):.3g}",
@@ -96,9 +96,9 @@ def sections(folder: Path) -> list[tuple[str, str]]:
     everything = Everything.read(folder)
     parts = [("What this is", paragraph(introduction(folder))), ("Claims", _claims(everything))]
     for name, (lines, note) in tables(Results(folder)).items():
-        body = table(HEAD, cells_of(lines), numbers=range(2, len(HEAD)))
+        body = table(HEAD, format_lines(lines), numbers=range(2, len(HEAD)))
         parts.append((name, body + paragraph(note, "note")))
-    places = {"Small scale, miniimagenet32": everything.small}
+    places = {"Small size, miniimagenet32": everything.small}
     places |= {f"Frozen, {name}": evidence for name, evidence in everything.frozen.items()}
     for title, shown, draw in FIGURES.values():
         drawn = {where: render(draw(evidence)) for where, evidence in places.items()}
@@ -111,26 +111,24 @@ def sections(folder: Path) -> list[tuple[str, str]]:
     return parts
 
 
-COVERED = ("", "scale", "cells run")
+COVERED = ("", "size", "cells run")
 
 
 def covered(results: Results) -> list[tuple[str, ...]]:
     """How many of the cells of each table were run, at each scale but the paper's."""
     found: list[tuple[str, ...]] = []
-    for scale, ids in SHOWN.items():
-        done = {row.config for row in results.rows(scale)}
+    for size, ids in SHOWN.items():
+        done = {row.cell for row in results.rows(size)}
         for id in ids:
-            names = configs(entries(id))
-            if scale != "paper" or done.intersection(names):
-                found.append(
-                    (TITLES[id], scale, f"{len(done.intersection(names))} of {len(names)}")
-                )
+            names = cells(entries(id))
+            if size != "paper" or done.intersection(names):
+                found.append((TITLES[id], size, f"{len(done.intersection(names))} of {len(names)}"))
     return found
 
 
 def _claims(everything: Everything) -> str:
     rows = []
-    for v in judged(everything):
+    for v in judge_all(everything):
         caveat = [f"({v.caveat})"] if v.caveat else []
         rows.append(
             (v.id, v.answer, "\n".join([v.statement, *v.figures, *caveat]), str(v.runs or ""))
@@ -139,7 +137,7 @@ def _claims(everything: Everything) -> str:
 
 
 NOTE = (
-    "Judged at the small scale and on frozen embeddings, not at the paper's size. Differences are "
+    "Judged at the small size and on frozen embeddings, not at the paper's size. Differences are "
     "points of accuracy on the same test tasks; one seed, whose interval is over tasks, decides "
     "nothing. A claim of which a part was not run is undecided."
 )
@@ -162,12 +160,12 @@ def markdown(folder: Path) -> str:
         ("", "claim", "verdict", "by", "caveat"),
         [
             (v.id, v.statement, v.answer, "; ".join(v.figures), v.caveat)
-            for v in judged(Everything.read(folder))
+            for v in judge_all(Everything.read(folder))
         ],
     )
     out += ["", NOTE]
     for name, (lines, note) in tables(Results(folder)).items():
-        out += ["", f"## {name}", "", *_rows(HEAD, cells_of(lines)), "", note]
+        out += ["", f"## {name}", "", *_rows(HEAD, format_lines(lines)), "", note]
     out += ["", "## What was run", "", *_rows(COVERED, covered(Results(folder)))]
     return "\n".join(out) + "\n"
 

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from varscale.evaluation.metrics import interval, t_interval
-from varscale.paper.results import FLOAT32, Arrays, Results, Row, chosen
+from varscale.paper.results import FLOAT32, Arrays, Results, Row, choose
 
 Answer = Literal["holds", "fails", "undecided"]
 
@@ -53,56 +53,55 @@ class Fact:
 
 
 class Evidence:
-    """The rows of one scale and dataset, in float32.
+    """The rows of one size and dataset, in float32.
 
     Args:
         results: Where they are.
-        scale: Which scale.
+        size: Which size.
         dataset: Which dataset; `None` for any.
     """
 
-    def __init__(self, results: Results, scale: str, dataset: str | None = None) -> None:
+    def __init__(self, results: Results, size: str, dataset: str | None = None) -> None:
         self.results = results
         self.absent: dict[str, None] = {}  # what was asked for and is not there, in order
         self.rows: dict[str, dict[int, Row]] = {}
-        for row in results.rows(scale):
+        for row in results.rows(size):
             if dataset in (None, row.dataset) and row.precision == FLOAT32:
-                name = row.config.rpartition("/")[2]
-                self.rows.setdefault(name, {})[row.seed] = row
+                self.rows.setdefault(row.cell, {})[row.seed] = row
 
-    def runs(self, config: str) -> list[Row]:
-        """The runs of a config, by seed."""
-        self._ask(config)
-        return [row for _, row in sorted(self.rows.get(config, {}).items())]
+    def runs(self, cell: str) -> list[Row]:
+        """The runs of a cell, by seed."""
+        self._ask(cell)
+        return [row for _, row in sorted(self.rows.get(cell, {}).items())]
 
-    def arrays(self, config: str) -> list[Arrays]:
+    def arrays(self, cell: str) -> list[Arrays]:
         """Their arrays."""
-        return [self.results.arrays(row) for row in self.runs(config)]
+        return [self.results.arrays(row) for row in self.runs(cell)]
 
-    def _ask(self, *configs: str) -> None:
-        self.absent |= {config: None for config in configs if not self.rows.get(config)}
+    def _ask(self, *cells: str) -> None:
+        self.absent |= {cell: None for cell in cells if not self.rows.get(cell)}
 
     def choose(self, name: str, candidates: list[str]) -> None:
         """Enter the runs of the candidate that is best in validation; all must be there."""
-        self.rows[name] = chosen([self.rows.get(candidate, {}) for candidate in candidates])
+        self.rows[name] = choose([self.rows.get(candidate, {}) for candidate in candidates])
 
-    def pairs(self, config: str, other: str) -> list[tuple[Row, Row]]:
-        """The runs of two configs with the same seed."""
-        self._ask(config, other)
-        ours, theirs = self.rows.get(config, {}), self.rows.get(other, {})
+    def pairs(self, cell: str, other: str) -> list[tuple[Row, Row]]:
+        """The runs of two cells with the same seed."""
+        self._ask(cell, other)
+        ours, theirs = self.rows.get(cell, {}), self.rows.get(other, {})
         return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 
-    def gain(self, config: str, over: str) -> Estimate | None:
-        """Accuracy of one config over another in points; `None` where they share no seed."""
-        pairs = self.pairs(config, over)
+    def gain(self, cell: str, over: str) -> Estimate | None:
+        """Accuracy of one cell over another in points; `None` where they share no seed."""
+        pairs = self.pairs(cell, over)
         if not pairs:
             return None
         for a, b in pairs:
             if (a.n_way, a.n_shot, a.n_query, a.episodes, a.dataset_hash) != (
                 b.n_way, b.n_shot, b.n_query, b.episodes, b.dataset_hash,
             ):  # fmt: skip
-                raise ValueError(f"{a.config} and {b.config} were not tested on the same tasks.")
-        what = f"{config} - {over}"
+                raise ValueError(f"{a.cell} and {b.cell} were not tested on the same tasks.")
+        what = f"{cell} - {over}"
         if len(pairs) > 1:
             mean, half = t_interval([100 * (a.accuracy - b.accuracy) for a, b in pairs])
             return Estimate(what, mean, half, len(pairs))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from varscale.paper.evidence import Evidence, component_shares
+from varscale.paper.grid import cell, cell_at
 from varscale.paper.results import Arrays
 from varscale.report.plots import COLOURS, reliability_curve
 
@@ -32,7 +33,7 @@ def learning_curves(canvas: Any, evidence: Evidence) -> bool:
     drawn = False
     for axes, shot in zip(panels, (1, 5), strict=True):
         for (name, label), colour in zip((("pn", "PN"), ("dsvs", "D-SVS")), COLOURS, strict=False):
-            runs = evidence.arrays(f"{name}_euclidean_5w{shot}s")
+            runs = evidence.arrays(cell(name, "euclidean", shot=shot))
             _curves(axes, runs, "val_step", "val_accuracy", label, colour, factor=100)
             drawn |= bool(runs)
         axes.set(xlabel="step", ylabel="validation accuracy %", title=f"5-way {shot}-shot")
@@ -46,11 +47,11 @@ def scale_paths(canvas: Any, evidence: Evidence) -> bool:
     by_start, by_rate = canvas.subplots(1, 2)
     drawn = False
     for init, colour in zip((1, 10, 100, 1000), COLOURS, strict=False):
-        runs = evidence.arrays(f"svs_init{init}_lr1.0e-3_euclidean_5w5s")
+        runs = evidence.arrays(cell_at("fig3", "fig3a, rate 1e-3", f"start {init}"))
         _curves(by_start, runs, "step", "scale_mean", f"start {init}", colour)
         drawn |= bool(runs)
     for rate, colour in zip(("1.0e-4", "1.0e-3", "1.0e-2"), COLOURS, strict=False):
-        runs = evidence.arrays(f"svs_init100_lr{rate}_euclidean_5w5s")
+        runs = evidence.arrays(cell_at("fig3", "fig3b, start 100", f"rate {rate}"))
         _curves(by_rate, runs, "step", "scale_mean", f"rate {float(rate):g}", colour)
         drawn |= bool(runs)
     for axes in (by_start, by_rate):
@@ -66,7 +67,7 @@ def scale_density(canvas: Any, evidence: Evidence) -> bool:
     panels = canvas.subplots(1, 2)
     drawn = False
     for axes, shot in zip(panels, (1, 5), strict=True):
-        for run in evidence.arrays(f"dsvs_euclidean_5w{shot}s")[:1]:
+        for run in evidence.arrays(cell("dsvs", "euclidean", shot=shot))[:1]:
             for low, high, alpha in (("05", "95", 0.2), ("25", "75", 0.4)):
                 axes.fill_between(
                     run["step"], run[f"scale_p{low}"], run[f"scale_p{high}"],
@@ -82,7 +83,8 @@ def scale_density(canvas: Any, evidence: Evidence) -> bool:
 def generated_scales(canvas: Any, evidence: Evidence) -> bool:
     """Entries of two test tasks; what each component of 50 tasks explains; a colour is a seed."""
     pairs, components = canvas.subplots(1, 2)
-    runs = evidence.arrays("davs_cosine_5w5s") or evidence.arrays("davs_euclidean_5w5s")
+    cosine, euclidean = (cell("davs", metric, shot=5) for metric in ("cosine", "euclidean"))
+    runs = evidence.arrays(cosine) or evidence.arrays(euclidean)
     for run, colour in zip(runs, COLOURS, strict=False):
         first, second = run["task_loc"][:2]
         pairs.plot(first, second, ".", color=colour, markersize=3)
@@ -100,7 +102,7 @@ def reliability(canvas: Any, evidence: Evidence) -> bool:
     axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
     drawn = False
     for name, colour in zip(("pn", "fixed10", "svs", "dsvs", "davs"), COLOURS, strict=False):
-        runs = evidence.arrays(f"{name}_cosine_5w1s")
+        runs = evidence.arrays(cell(name, "cosine", shot=1))
         if runs:
             reliability_curve(axes, np.sum([run["bins"] for run in runs], axis=0), name, colour)
             drawn = True

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from varscale.core.precision import Precision
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
 from varscale.evaluation.evaluation import Evaluation
+from varscale.paper.grid import config_of
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, label
-from varscale.paper.scale import SCALES, ScaleName, scaled, with_scaler_ratios
+from varscale.paper.sizes import SIZES, SizeName, keep_scaler_ratios, resize
 from varscale.runs.config import TrainConfig, resolve
-from varscale.runs.config_files import read_config, shipped_configs
 from varscale.runs.logbook import read_metrics
 from varscale.runs.run import Run
 from varscale.runs.scores import Test, score, task_of
@@ -32,40 +32,43 @@ class Job:
     """One run of one cell.
 
     Attributes:
-        config: Name of its config.
-        scale: How large.
+        cell: Its name in the grid.
+        size: How large.
         seed: Seed of its training.
-        dataset: Another dataset than the scale's own; `None` for that.
+        dataset: Another dataset than the size's own; `None` for that.
         precision: Of its arithmetic.
-        folder: Where configs are.
+        given: A config to take at the paper's size; by default the grid's.
     """
 
-    config: str
-    scale: ScaleName
+    cell: str
+    size: SizeName
     seed: int
     dataset: str | None = None
     precision: Precision = FLOAT32
-    folder: Path = field(default_factory=shipped_configs)
+    given: TrainConfig | None = None
+
+    @property
+    def full(self) -> TrainConfig:
+        """The config at the paper's size."""
+        return self.given or config_of(self.cell)
 
     @property
     def planned(self) -> TrainConfig:
-        """The config at its scale, before the dataset has its say."""
-        full = read_config(self.folder / f"{self.config}.yaml")
-        config = scaled(full, self.scale, self.dataset)
+        """The config at its size, before the dataset has its say."""
+        config = resize(self.full, self.size, self.dataset)
         return replace(config, seed=self.seed, precision=self.precision)
 
-    def resolve(self) -> tuple[TrainConfig, Dataset]:
-        """The config to run, and its dataset."""
-        full, config = read_config(self.folder / f"{self.config}.yaml"), self.planned
-        dataset = Dataset.open(config.dataset)
-        if dataset.is_images and SCALES[self.scale].image_size is None:
+    def resolve(self, dataset: Dataset) -> TrainConfig:
+        """Fill in every value of the config, for the dataset that it is run on."""
+        config = self.planned
+        if dataset.is_images and SIZES[self.size].image_size is None:
             raise ValueError(
-                f"Expected embeddings for the scale {self.scale}, got images: {dataset.name}. "
+                f"Expected embeddings for the size {self.size}, got images: {dataset.name}. "
                 "Make them by varscale embed."
             )
         if not dataset.is_images:
             config = replace(config, backbone="identity", backbone_options={})
-        return with_scaler_ratios(full, resolve(config, dataset)), dataset
+        return keep_scaler_ratios(self.full, resolve(config, dataset))
 
     def run(self, runs: Path) -> tuple[Row, Arrays]:
         """Train from wherever it stands, test, and say what came out."""
@@ -75,9 +78,10 @@ class Job:
         threads = torch.get_num_threads()
         torch.set_num_threads(THREADS)
         try:
-            config, dataset = self.resolve()
-            name = f"{self.config}-{label(config.dataset, self.precision)}"
-            path = runs / self.scale / name / f"seed{self.seed}"
+            dataset = Dataset.open(self.planned.dataset)
+            config = self.resolve(dataset)
+            name = f"{self.cell}-{label(config.dataset, self.precision)}"
+            path = runs / self.size / name / f"seed{self.seed}"
             run = Run.open(path) if path.exists() else Run.create(path, config, dataset)
             if run.config.hash != config.hash:
                 raise ValueError(f"{path} was made with other settings. Remove it.")
@@ -85,7 +89,7 @@ class Job:
                 for _ in train(path, config):
                     pass
             began = time.perf_counter()
-            test = Test(episodes=SCALES[self.scale].episodes)
+            test = Test(episodes=SIZES[self.size].episodes)
             scores = score(run, test)
             return self._row(run, dataset, test, scores, time.perf_counter() - began)
         finally:
@@ -102,8 +106,8 @@ class Job:
             row for row in read_metrics(run.path, until=result["best_step"]) if "loss" in row
         ]
         row = Row(
-            config=self.config,
-            scale=self.scale,
+            cell=self.cell,
+            size=self.size,
             seed=self.seed,
             config_hash=run.config.hash,
             dataset=dataset.name,
@@ -129,11 +133,11 @@ class Job:
             version=__version__,
             commit=source_commit(),
         )
-        return row, arrays_of(run, test, scores)
+        return row, collect_arrays(run, test, scores)
 
 
-def arrays_of(run: Run, test: Test, scores: Evaluation) -> Arrays:
-    """What a figure or a paired difference needs of a run, besides its row.
+def collect_arrays(run: Run, test: Test, scores: Evaluation) -> Arrays:
+    """Collect what a figure or a paired difference needs of a run, besides its row.
 
     - `hits`: queries of each test task that were right; `bins`: of the calibration error.
     - `step` and, at each, the metrics that begin with `scale_`, and `nll`: 200 steps of the run.
@@ -169,16 +173,18 @@ def missing(jobs: list[Job], results: Results) -> list[Job]:
 
     Where the dataset is not prepared, a row is taken as it is.
     """
-    rows = {row.key: row for scale in {job.scale for job in jobs} for row in results.rows(scale)}
+    sizes = {job.size for job in jobs}
+    rows = {row.key: row for size in sizes for row in results.rows(size)}
+    stored = {size: results.stored(size) for size in sizes}
     there = list_prepared(data_root())
     left = []
     for job in jobs:
-        row = rows.get((job.config, job.scale, job.planned.dataset, job.precision, job.seed))
-        if row is not None and not results.arrays_file(row).is_file():
+        row = rows.get((job.cell, job.size, job.planned.dataset, job.precision, job.seed))
+        if row is not None and row.file not in stored[job.size]:
             row = None
         if row is not None and row.dataset in there:
-            config, dataset = job.resolve()
-            if (row.config_hash, row.dataset_hash) != (config.hash, dataset.hash):
+            dataset = Dataset.open(row.dataset)
+            if (row.config_hash, row.dataset_hash) != (job.resolve(dataset).hash, dataset.hash):
                 row = None
         if row is None:
             left.append(job)

@@ -3,6 +3,8 @@
 import csv
 import io
 import zipfile
+import zlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -17,17 +19,14 @@ Arrays = dict[str, np.ndarray]
 FLOAT32: Literal["32-true"] = "32-true"
 """The precision of a run unless it says another; see `config.TrainConfig`."""
 
-BEFORE = {"precision": FLOAT32, "commit": ""}
-"""Of rows that were written before they had these columns."""
-
 
 @dataclass(frozen=True)
 class Row:
     """One run and its test.
 
     Attributes:
-        config: Name of the cell's config.
-        scale: `small` or `paper`.
+        cell: Its name in the grid.
+        size: Of the experiment: `small`, `frozen` or `paper`.
         seed: Seed of the training.
         config_hash: Of the config as it was run.
         dataset: Its name.
@@ -44,7 +43,7 @@ class Row:
         ci95: Half-width over tasks.
         nll: Negative log-likelihood of a query.
         ece: Calibration error.
-        scale_mean: Mean of the scale that was tested; of D-AVS over the tasks of that step.
+        scale_mean: Mean of the scale alpha that was tested; of D-AVS over the tasks of that step.
         scale_min: Its smallest entry.
         scale_max: Its largest.
         minutes: Of training and testing.
@@ -54,8 +53,8 @@ class Row:
         commit: Of varscale's source; empty where it is not known.
     """
 
-    config: str
-    scale: str
+    cell: str
+    size: str
     seed: int
     config_hash: str
     dataset: str
@@ -84,11 +83,18 @@ class Row:
     @property
     def key(self) -> tuple[str, str, str, str, int]:
         """What tells it from every other row."""
-        return self.config, self.scale, self.dataset, self.precision, self.seed
+        return self.cell, self.size, self.dataset, self.precision, self.seed
+
+    @property
+    def file(self) -> str:
+        """What its arrays are called among those of its size."""
+        return f"{self.cell}-{label(self.dataset, self.precision)}-{self.seed}.npz"
 
 
 class Results:
-    """The rows in a folder, a CSV file for each scale.
+    """A folder of results: for each size its rows, `small.csv`, and their arrays, `small.zip`.
+
+    The zip file holds one npz file for each row.
 
     Args:
         folder: `results/` in the repository.
@@ -97,18 +103,20 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def rows(self, scale: str) -> list[Row]:
-        """What was run at a scale."""
-        path = self.folder / f"{scale}.csv"
+    def rows(self, size: str) -> list[Row]:
+        """Read the rows of a size."""
+        path = self.folder / f"{size}.csv"
         if not path.is_file():
             return []
-        kinds: dict[str, Any] = {f.name: f.type for f in fields(Row)}  # str, int or float
         with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            if "scale" in (reader.fieldnames or ()):
+                raise ValueError(
+                    f"{path} has an older layout. Take its rows over into a new folder: "
+                    f"varscale reproduce table2 --show --results NEW --take {self.folder}."
+                )
             try:
-                rows = [
-                    Row(**{name: kind({**BEFORE, **row}[name]) for name, kind in kinds.items()})
-                    for row in csv.DictReader(file)
-                ]
+                rows = [parse_row(row) for row in reader]
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path} has a row that cannot be read: {error!r}.") from error
         for row in rows:
@@ -118,52 +126,82 @@ class Results:
 
     def add(self, row: Row, arrays: Arrays) -> None:
         """Store a row in its place, and its arrays."""
+        self.add_all([(row, arrays)])
+
+    def add_all(self, found: Iterable[tuple[Row, Arrays]]) -> None:
+        """Store rows in their places, and their arrays; several processes may do so at once."""
+        found = list(found)
         self.folder.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        self.arrays_file(row).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.arrays_file(row), buffer.getvalue())
         with FileLock(self.folder / ".lock"):
-            rows = {other.key: other for other in self.rows(row.scale)} | {row.key: row}
-            text = io.StringIO()
-            writer = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(asdict(rows[key]) for key in sorted(rows))
-            write_whole(self.folder / f"{row.scale}.csv", text.getvalue().encode())
+            for size in sorted({row.size for row, _ in found}):
+                new = [(row, arrays) for row, arrays in found if row.size == size]
+                packed = self._packed(size) | {row.file: _pack(arrays) for row, arrays in new}
+                write_whole(self.folder / f"{size}.zip", _zip(packed))
+                rows = {row.key: row for row in [*self.rows(size), *(row for row, _ in new)]}
+                text = io.StringIO()
+                writer = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(asdict(rows[key]) for key in sorted(rows))
+                write_whole(self.folder / f"{size}.csv", text.getvalue().encode())
 
-    def take(self, other: "Results") -> int:
-        """Add the rows of another folder, with their arrays, that are not here; how many.
+    def _packed(self, size: str) -> dict[str, bytes]:
+        """The arrays of all rows of a size, as they are in its zip file."""
+        if not self.stored(size):
+            return {}
+        with zipfile.ZipFile(self.folder / f"{size}.zip") as file:
+            return {name: file.read(name) for name in file.namelist()}
 
-        A row that is here already stays, unless it was made before rows named their commit.
-        """
-        files = sorted(other.folder.glob("*.csv"))
-        if not files:
-            raise ValueError(f"Expected a folder of results, got {other.folder}: no CSV file.")
-        taken = 0
-        for scale in (file.stem for file in files):
-            here = {row.key: row.commit for row in self.rows(scale)}
-            for row in other.rows(scale):
-                if row.key not in here or (row.commit and not here[row.key]):
-                    self.add(row, other.arrays(row))
-                    taken += 1
-        return taken
-
-    def arrays(self, row: Row) -> Arrays:
-        """What was stored beside a row; see `paper.reproduce.arrays_of`."""
-        path = self.arrays_file(row)
+    def stored(self, size: str) -> set[str]:
+        """The files (`Row.file`) of a size that are there."""
+        path = self.folder / f"{size}.zip"
+        if not path.is_file():
+            return set()
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            with zipfile.ZipFile(path) as file:
+                return set(file.namelist())
+        except zipfile.BadZipFile as error:
             raise ValueError(
-                f"{path}, of {row.config}, seed {row.seed}, is missing or damaged. Remove it and "
-                "make it again by varscale reproduce."
+                f"{path} is damaged. Restore it, or remove it to run again."
             ) from error
 
-    def arrays_file(self, row: Row) -> Path:
-        """Where the arrays of a row are."""
-        name = f"{row.config.replace('/', '.')}-{label(row.dataset, row.precision)}-{row.seed}.npz"
-        return self.folder / row.scale / name
+    def arrays(self, row: Row) -> Arrays:
+        """Read what was stored beside a row; see `paper.reproduce.collect_arrays`."""
+        path = self.folder / f"{row.size}.zip"
+        try:
+            with zipfile.ZipFile(path) as file:
+                return unpack(file.read(row.file))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(
+                f"{row.file} in {path} is missing or damaged. Remove the row from {row.size}.csv "
+                "and make it again by varscale reproduce."
+            ) from error
+
+
+def parse_row(values: dict[str, str]) -> Row:
+    """Make a row of a line of CSV."""
+    kinds: dict[str, Any] = {f.name: f.type for f in fields(Row)}  # str, int or float
+    return Row(**{name: kind(values[name]) for name, kind in kinds.items()})
+
+
+def _pack(arrays: Arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def unpack(content: bytes) -> Arrays:
+    """Read the arrays of an npz file; never executes code."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    """The same bytes for the same files, in whatever order they came."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name in sorted(files):
+            file.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 def label(dataset: str, precision: str) -> str:
@@ -171,7 +209,7 @@ def label(dataset: str, precision: str) -> str:
     return dataset if precision == FLOAT32 else f"{dataset}-{precision}"
 
 
-def chosen(candidates: list[dict[int, Row]]) -> dict[int, Row]:
+def choose(candidates: list[dict[int, Row]]) -> dict[int, Row]:
     """The runs, by seed, of the candidate that is best in validation over the seeds all share."""
     seeds = set.intersection(*(set(runs) for runs in candidates)) if candidates else set()
     if not seeds:

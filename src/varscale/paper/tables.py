@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from varscale.evaluation.metrics import t_interval
-from varscale.paper.cells import Entry
-from varscale.paper.results import Row, chosen
-from varscale.paper.scale import SCALES
+from varscale.paper.grid import Entry
+from varscale.paper.results import Row, choose
+from varscale.paper.sizes import SIZES
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,14 @@ class Line:
     rows: list[Row]
 
     @property
-    def reported(self) -> str:
-        """The published accuracy, to read."""
-        return written(self.entry.accuracy, self.entry.interval)
-
-    @property
     def ours(self) -> float | None:
         """Mean accuracy over runs, in per cent."""
-        return accuracy_over(self.rows)[0]
+        return _mean_and_half([100 * row.accuracy for row in self.rows])[0]
 
     @property
     def half(self) -> float | None:
         """Half-width over runs by Student's t; `None` for fewer than two."""
-        return accuracy_over(self.rows)[1]
+        return _mean_and_half([100 * row.accuracy for row in self.rows])[1]
 
     @property
     def difference(self) -> float | None:
@@ -41,37 +36,25 @@ class Line:
         if self.ours is None or self.entry.accuracy is None:
             return None
         row = self.rows[0]
-        own = SCALES[row.scale].datasets.get("miniimagenet", "miniimagenet")
-        if row.scale == "frozen" or row.dataset != own:
+        own = SIZES[row.size].datasets.get("miniimagenet", "miniimagenet")
+        if row.size == "frozen" or row.dataset != own:
             return None
         return self.ours - self.entry.accuracy
 
 
-def accuracy_over(rows: list[Row]) -> tuple[float | None, float | None]:
-    """Mean accuracy of runs in per cent, and its half-width: none for fewer than two."""
-    return _over([100 * row.accuracy for row in rows])
-
-
-def _over(values: list[float]) -> tuple[float | None, float | None]:
+def _mean_and_half(values: list[float]) -> tuple[float | None, float | None]:
     if len(values) < 2:
         return (values[0] if values else None), None
     return t_interval(values)
 
 
-def written(mean: float | None, half: float | None) -> str:
-    """A figure and its half-width, to read."""
-    if mean is None:
-        return ""
-    return f"{mean:.2f}" if half is None else f"{mean:.2f} ± {half:.2f}"
-
-
 def table(entries: list[Entry], rows: list[Row]) -> list[Line]:
     """The lines of a table, each with its runs."""
-    by_config: dict[str, dict[int, Row]] = {}
+    by_cell: dict[str, dict[int, Row]] = {}
     for row in rows:
-        by_config.setdefault(row.config, {})[row.seed] = row
+        by_cell.setdefault(row.cell, {})[row.seed] = row
     return [
-        Line(entry, list(chosen([by_config.get(name, {}) for name in entry.configs]).values()))
+        Line(entry, list(choose([by_cell.get(name, {}) for name in entry.cells]).values()))
         for entry in entries
     ]
 
@@ -97,7 +80,7 @@ def gains(lines: list[Line]) -> list[Gain]:
     found = []
     for line in lines:
         base = first.setdefault(line.entry.column, line)
-        if base is line or any(row.scale == "frozen" for row in line.rows):
+        if base is line or any(row.size == "frozen" for row in line.rows):
             found.append(Gain(None, None, None))
             continue
         reported = None
@@ -105,5 +88,5 @@ def gains(lines: list[Line]) -> list[Gain]:
             reported = line.entry.accuracy - base.entry.accuracy
         before = {row.seed: row.accuracy for row in base.rows}
         pairs = [100 * (r.accuracy - before[r.seed]) for r in line.rows if r.seed in before]
-        found.append(Gain(reported, *_over(pairs)))
+        found.append(Gain(reported, *_mean_and_half(pairs)))
     return found

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from varscale.paper.cells import entries
 from varscale.paper.evidence import Answer, Estimate, Evidence, Fact
+from varscale.paper.grid import entries
 from varscale.paper.results import Results
 
 
@@ -36,7 +36,7 @@ class Everything:
     """All results that claims look at.
 
     Attributes:
-        small: miniImageNet at the small scale.
+        small: miniImageNet at the small size.
         frozen: Scalers alone, on frozen embeddings, by dataset.
         bench: What `varscale bench --json` printed.
     """
@@ -52,13 +52,17 @@ class Everything:
         datasets = sorted({row.dataset for row in results.rows("frozen")})
         small = Evidence(results, "small", "miniimagenet32")
         for entry in entries("baselines", row="fixed scale, chosen in validation"):
-            names = [config.rpartition("/")[2] for config in entry.configs]
-            small.choose(f"grid_cosine_5w{entry.column[0]}s", names)
+            small.choose(grid_search(shot=int(entry.column[0])), list(entry.cells))
         return cls(
             small,
             {name: Evidence(results, "frozen", name) for name in datasets},
             _measured(bench) if bench.is_file() else {},
         )
+
+
+def grid_search(*, shot: int) -> str:
+    """What `Everything.small` calls the fixed scale that is best in validation."""
+    return f"grid_cosine_5w{shot}s"
 
 
 def _measured(file: Path) -> dict[str, float]:
@@ -83,8 +87,8 @@ def claim(id: str, statement: str, caveat: str = "") -> Callable[[Judge], Judge]
     return enter
 
 
-def judged(everything: Everything) -> list[Verdict]:
-    """All claims, in order."""
+def judge_all(everything: Everything) -> list[Verdict]:
+    """Judge all claims, in order."""
     verdicts = []
     for id in sorted(CLAIMS, key=lambda id: int(id[1:])):
         statement, caveat, judge = CLAIMS[id]

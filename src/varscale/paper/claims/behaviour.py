@@ -17,6 +17,7 @@ from varscale.paper.evidence import (
     component_shares,
     within,
 )
+from varscale.paper.grid import cell, cell_at
 
 INITS = (1, 10, 100, 1000)
 
@@ -36,7 +37,7 @@ def _over_runs(what: str, values: list[float], unit: str) -> Estimate | None:
 def _(e: Everything) -> Judgement:
     found: list[Estimate | None] = []
     for shot in (1, 5):
-        pairs = e.small.pairs(f"dsvs_euclidean_5w{shot}s", f"pn_euclidean_5w{shot}s")
+        pairs = e.small.pairs(*(cell(name, "euclidean", shot=shot) for name in ("dsvs", "pn")))
         saved = []
         for dsvs, pn in ((e.small.results.arrays(row) for row in pair) for pair in pairs):
             goal = float(pn["val_accuracy"].max())
@@ -53,7 +54,7 @@ def _reached(arrays: dict[str, np.ndarray], goal: float) -> float:
 
 
 def _meet(e: Everything, names: list[str]) -> Judgement:
-    """Whether the scales of some configs end within 5 % of each other, on every dataset."""
+    """Whether the scales of some cells end within 5 % of each other, on every dataset."""
     facts, answers = [], []
     for dataset, evidence in e.frozen.items():
         runs = [evidence.arrays(name) for name in names]
@@ -78,7 +79,7 @@ def _answer(true: bool) -> Answer:
     "judged: starts 1, 10, 100, 1000 end within 5 %; rate 1e-3 x 20,000 tasks",
 )
 def _(e: Everything) -> Judgement:
-    return _meet(e, [f"svs_init{n}_lr1.0e-3_euclidean_5w5s" for n in INITS])
+    return _meet(e, [cell_at("fig3", "fig3a, rate 1e-3", f"start {n}") for n in INITS])
 
 
 @claim(
@@ -89,7 +90,7 @@ def _(e: Everything) -> Judgement:
 )
 def _(e: Everything) -> Judgement:
     arrived, all_three = (
-        _meet(e, [f"svs_init100_lr{rate}_euclidean_5w5s" for rate in rates])
+        _meet(e, [cell_at("fig3", "fig3b, start 100", f"rate {rate}") for rate in rates])
         for rates in (("1.0e-3", "1.0e-2"), ("1.0e-4", "1.0e-3", "1.0e-2"))
     )
     if arrived[0] != "holds" or all_three[0] == "holds":
@@ -98,15 +99,13 @@ def _(e: Everything) -> Judgement:
     return "undecided", found
 
 
-def grid_name(prior: int, init: int) -> str:
-    """Config of a cell of table 6."""
-    if (prior, init) == (1, 100):
-        return "svs_euclidean_5w5s"
-    return f"svs_prior{prior}_init{init}_euclidean_5w5s"
+def _started(prior: int, init: int) -> str:
+    """The cell of table 6 with a prior mean and an initial value."""
+    return cell_at("table6", f"prior mean {prior}", f"start {init}")
 
 
 def _nll(evidence: Evidence, name: str) -> float:
-    """Mean over the runs of a config; NaN without any."""
+    """Mean over the runs of a cell; NaN without any."""
     runs = evidence.runs(name)
     return float(np.mean([row.nll for row in runs])) if runs else float("nan")
 
@@ -119,13 +118,13 @@ def _nll(evidence: Evidence, name: str) -> float:
     "their NLL is a note",
 )
 def _(e: Everything) -> Judgement:
-    cells = {(p, i): grid_name(p, i) for p in INITS for i in INITS if max(p, i) >= 100}
+    cells = {(p, i): _started(p, i) for p in INITS for i in INITS if max(p, i) >= 100}
     centre = cells.pop((100, 100))
     large = [e.small.gain(name, centre) for name in cells.values()]
-    small = e.small.gain(grid_name(1, 1), centre)
+    small = e.small.gain(_started(1, 1), centre)
     notes = []
     for dataset, evidence in e.frozen.items():
-        nll = {(p, i): _nll(evidence, grid_name(p, i)) for p in INITS for i in INITS}
+        nll = {(p, i): _nll(evidence, _started(p, i)) for p in INITS for i in INITS}
         best = float(np.min(list(nll.values())))
         if np.isnan(best):
             continue
@@ -134,7 +133,7 @@ def _(e: Everything) -> Judgement:
             f"frozen, {dataset}: NLL above the best by {nll[1, 1] - best:.3f} at (1, 1), by up to "
             f"{most:.3f} where prior or start is 100 or more"
         )
-        notes.append(Fact(text, len(evidence.runs(grid_name(1, 1)))))
+        notes.append(Fact(text, len(evidence.runs(_started(1, 1)))))
     answer = all_hold(within(MARGIN, *large), below(-MARGIN, small))
     return answer, [small, *large, *notes]
 
@@ -146,28 +145,32 @@ def _(e: Everything) -> Judgement:
     "test data; on frozen embeddings a scale changes no answer, so their NLL is a note",
 )
 def _(e: Everything) -> Judgement:
-    together = [f"together_init{i}_euclidean_5w5s" for i in INITS]
-    gains = [e.small.gain(grid_name(1, i), name) for i, name in zip(INITS, together, strict=True)]
-    steadier = _steadier(e.small, [grid_name(1, i) for i in INITS], together)
+    together = _row_of_table_5("PN, trained together")
+    gains = [e.small.gain(_started(1, i), name) for i, name in zip(INITS, together, strict=True)]
+    steadier = _steadier(e.small, [_started(1, i) for i in INITS], together)
     facts = []
     for dataset, evidence in e.frozen.items():
-        grid = {(p, i): _nll(evidence, grid_name(p, i)) for p in INITS for i in INITS}
+        grid = {(p, i): _nll(evidence, _started(p, i)) for p in INITS for i in INITS}
         rows = {
             "SVS": [grid[1, i] for i in INITS],
             "SVS, best of four priors": [np.min([grid[p, i] for p in INITS]) for i in INITS],
-            "SVS, KL / n": [_nll(evidence, f"svs_elbo_init{i}_euclidean_5w5s") for i in INITS],
+            "SVS, KL / n": [_nll(evidence, n) for n in _row_of_table_5("PN + SVS, KL weight 1/n")],
             "together": [_nll(evidence, name) for name in together],
             "together by SGD": [
-                _nll(evidence, f"together_sgd_init{i}_euclidean_5w5s") for i in INITS
+                _nll(evidence, n) for n in _row_of_table_5("PN, trained together by SGD")
             ],
         }
-        count = len(evidence.runs(grid_name(1, 1)))
+        count = len(evidence.runs(_started(1, 1)))
         facts += [
             Fact(f"frozen, {dataset}: NLL of {name} {', '.join(f'{v:.3f}' for v in values)}", count)
             for name, values in rows.items()
             if not np.isnan(values).any()
         ]
     return above(0, *gains, steadier), [*gains, steadier, *facts]
+
+
+def _row_of_table_5(row: str) -> list[str]:
+    return [cell_at("table5", row, f"start {init}") for init in INITS]
 
 
 def _steadier(evidence: Evidence, ours: list[str], theirs: list[str]) -> Estimate | None:
@@ -208,7 +211,7 @@ def _(e: Everything) -> Judgement:
     changes: list[Estimate | None] = []
     for shot in (1, 5):
         spread, late = [], []
-        for arrays in e.small.arrays(f"dsvs_euclidean_5w{shot}s"):
+        for arrays in e.small.arrays(cell("dsvs", "euclidean", shot=shot)):
             width = arrays["scale_p95"] - arrays["scale_p05"]
             spread.append(100 * float(width[-1] / abs(arrays["scale_p50"][-1])))
             late.append(100 * float(abs(width[-1] - width[-(len(width) // 4)]) / width[-1]))
@@ -225,7 +228,7 @@ def _(e: Everything) -> Judgement:
 )
 def _(e: Everything) -> Judgement:
     variation, shares = [], []
-    for arrays in e.small.arrays("davs_cosine_5w5s"):
+    for arrays in e.small.arrays(cell("davs", "cosine", shot=5)):
         variation.append(float(np.log(arrays["task_loc"].clip(1e-6)).std(0).mean()))
         shares.append(100 * component_shares(arrays["task_loc"])[:3])
     varies = _over_runs("standard deviation of log scales over tasks", variation, "")
@@ -242,7 +245,7 @@ def _(e: Everything) -> Judgement:
     "at 200 steps of each run; all runs that learn sigma ended without a NaN",
 )
 def _(e: Everything) -> Judgement:
-    runs = [e.small.arrays(f"svs_learned_cosine_5w{shot}s") for shot in (1, 5)]
+    runs = [e.small.arrays(cell("svs_learned", "cosine", shot=shot)) for shot in (1, 5)]
     if not all(runs):
         return "undecided", []
     lowest = [float(arrays["scale_spread"].min()) for each in runs for arrays in each]
@@ -254,7 +257,7 @@ def _(e: Everything) -> Judgement:
 def _(e: Everything) -> Judgement:
     found = [
         _over_runs(f"{name} over chance", [100 * (r.accuracy - 0.2) for r in runs], "points")
-        for name in ("svs_cosine_5w1s", "dsvs_cosine_5w1s", "davs_cosine_5w1s")
+        for name in (cell(scaler, "cosine", shot=1) for scaler in ("svs", "dsvs", "davs"))
         for runs in [e.small.runs(name)]
     ]
     return above(0, *found), list(found)
