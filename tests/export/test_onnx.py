@@ -187,12 +187,16 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
     stored = tmp_path / "few.safetensors"
     FewShotClassifier(prior=10.0).fit(np.eye(3), [0, 1, 2]).save(stored)
     before = stored.read_bytes()
+    alias, folder = tmp_path / "few.onnx", tmp_path / "folder.onnx"
+    alias.symlink_to(stored)
+    folder.mkdir()
     for words, said in [
-        ([str(stored), str(stored)], "another file to write"),
-        ([str(stored), str(tmp_path / "no" / "x.onnx")], "in a folder that is there"),
-        ([str(stored), str(tmp_path)], "in a folder that is there"),
-        ([str(tmp_path / "no"), str(tmp_path / "x.onnx")], "or a file of varscale fit, got no"),
-        ([str(tmp_path), str(stored)], "which is read"),
+        ([str(stored), str(stored)], "ending in .onnx"),
+        ([str(stored), str(alias)], "that is not read"),
+        ([str(stored), str(tmp_path / "no" / "x.onnx")], "in an existing folder"),
+        ([str(stored), str(folder)], "in an existing folder"),
+        ([str(tmp_path / "no"), str(tmp_path / "x.onnx")], "which does not exist"),
+        ([str(tmp_path), str(alias)], "that is not read"),
         ([str(stored), str(tmp_path / "x.onnx"), "--reject", "0.1"], "at least 10 classes"),
         ([str(tmp_path), str(tmp_path / "x.onnx"), "--reject", "0.1"], "got a run directory"),
     ]:

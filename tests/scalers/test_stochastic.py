@@ -131,7 +131,7 @@ def test_elbo_weight():
         (lambda: SVS(sigma=-0.2), "standard deviation sigma >= 0, got -0.2"),
         (lambda: SVS(sigma=float("nan")), "standard deviation"),
         (lambda: SVS(sigma=0.0), "the KL of a point is infinite"),
-        (lambda: SVS(sigma=0.001, learn_sigma=True), "start at >= 0.01"),
+        (lambda: SVS(sigma=0.001, learn_sigma=True), "initial sigma >= 0.01"),
         (lambda: SVS(prior_sigma=0.0), "prior_sigma > 0, got 0.0"),
         (lambda: DSVS(4, prior_sigma="square"), "a number or \"sqrt\", got 'square'"),
         (lambda: SVS(prior_sigma=-1.0), "prior_sigma > 0"),
