@@ -26,17 +26,14 @@ from torch import Tensor
 
 import varscale
 from varscale import FewShotClassifier
-from varscale.classifier.prior import Prior
+from varscale.classifier import Prior
 from varscale.core.labels import number_classes
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
 from varscale.data.mixed import MixedTasks
 from varscale.evaluation.metrics import calibration_bins, expected_calibration_error, interval
-from varscale.functional.bound import log_softmax
-from varscale.functional.prototypes import normalize, prototypes
-from varscale.functional.similarity import squared_euclidean
-from varscale.functional.whitening import Whitening
-from varscale.learn.embeddings import choose_effective_tasks, learn_scaler
+from varscale.functional import Whitening, log_softmax, normalize, prototypes, squared_euclidean
+from varscale.learn import choose_effective_tasks, learn_scaler
 
 DATASETS = ("banking77", "clinc150")
 CELLS = [(way, shot) for way in (5, 10, 20) for shot in (1, 2, 5, 10)]

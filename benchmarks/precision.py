@@ -20,10 +20,10 @@ from varscale.core.allocator import keep_memory
 from varscale.core.precision import has_bfloat16
 from varscale.data import Dataset
 from varscale.evaluation.metrics import t_interval
-from varscale.runs.config import TrainConfig, resolve
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.config_files import read_config, shipped_configs
 from varscale.runs.logbook import read_metrics
-from varscale.runs.run import Run
 from varscale.runs.scores import Test, score
 from varscale.runs.trainer import train
 

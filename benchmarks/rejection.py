@@ -18,10 +18,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from varscale import FewShotClassifier
-from varscale.classifier.prior import Prior
+from varscale.classifier import Prior
 from varscale.data import EpisodeSampler
-from varscale.functional.bound import log_softmax
-from varscale.functional.prototypes import prototypes
+from varscale.functional import log_softmax, prototypes
 
 WAY, LEVELS = 10, (0.01, 0.05, 0.1)
 

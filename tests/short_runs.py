@@ -3,8 +3,8 @@
 from conftest import TINY
 
 from varscale.data import Dataset
-from varscale.runs.config import TrainConfig, resolve
-from varscale.runs.run import Run
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 
 SCALERS = {
     "svs": {"lr": 0.01, "learn_sigma": True, "kl_weight": 0.01},

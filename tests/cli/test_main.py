@@ -8,7 +8,7 @@ import pytest
 
 from varscale.cli.commands import COMMANDS
 from varscale.cli.main import main
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 from varscale.version import __version__
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import varscale
 from varscale.cli.main import main
-from varscale.evaluation.evaluation import evaluate
+from varscale.evaluation import evaluate
 
 TRAIN = [
     "train", "--dataset", "tiny-images", "--backbone", "tiny", "--metric", "cosine",

@@ -11,14 +11,14 @@ from contract.test_members import PAIRS, build, episode_for
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from varscale.classifier import Prior
 from varscale.classifier.learner import PriorLearner, Recipe
-from varscale.classifier.prior import Prior
 from varscale.classifier.similarities import draw_similarities
 from varscale.data import Dataset, EpisodeSampler
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split
 from varscale.hosts import HOSTS
-from varscale.learn.optimizers import optimizers
+from varscale.learn import optimizers
 from varscale.learn.step import clip_gradients
 from varscale.model.head import Scale
 from varscale.model.rows import predict_rows

@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 import varscale
 from varscale.backbones import BACKBONES
 from varscale.hosts import HOSTS
-from varscale.learn.optimizers import optimizers
+from varscale.learn import optimizers
 from varscale.scalers import SCALERS
 
 IMAGES = {

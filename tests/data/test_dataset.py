@@ -4,8 +4,7 @@ import forms
 import pytest
 import torch
 
-from varscale.data import EpisodeSampler
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset, EpisodeSampler
 from varscale.data.prepare import prepare
 from varscale.data.readers import ReaderOptions
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset
 from varscale.data.prepare import find_prepared, prepare
 from varscale.data.readers import ReaderOptions
 from varscale.data.store import list_prepared

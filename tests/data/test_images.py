@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset
 from varscale.data.prepare import prepare
 from varscale.data.readers import ReaderOptions
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset
 from varscale.data.prepare import find_prepared, prepare
 from varscale.data.readers import ReaderOptions
 from varscale.data.store import check, list_prepared

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from varscale import functional as vf
-from varscale.data import EpisodeSampler
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset, EpisodeSampler
 from varscale.data.prepare import prepare
 from varscale.data.readers import ReaderOptions
 

@@ -3,7 +3,7 @@
 import forms
 import pytest
 
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset
 from varscale.data.prepare import prepare
 from varscale.data.readers import ReaderOptions
 from varscale.data.store import check

@@ -9,7 +9,7 @@ import torch
 import varscale
 from varscale.core.processes import ALONE, Processes
 from varscale.data import Dataset, EpisodeSampler
-from varscale.evaluation.evaluation import evaluate
+from varscale.evaluation import evaluate
 from varscale.evaluation.metrics import (
     brier_score,
     calibration_bins,

@@ -10,12 +10,12 @@ import torch
 from conftest import TINY
 
 import varscale
-from varscale.classifier.estimator import FewShotClassifier
+from varscale.classifier import FewShotClassifier
 from varscale.cli.main import main
 from varscale.export import classifier as onnx_classifier
 from varscale.export import model as onnx_model
 from varscale.export.model import FewShotGraph, export_model
-from varscale.functional.bound import log_softmax
+from varscale.functional import log_softmax
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
 

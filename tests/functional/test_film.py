@@ -2,7 +2,7 @@ import oracle
 import pytest
 import torch
 
-from varscale.functional.film import film
+from varscale.functional import film
 
 
 @pytest.fixture

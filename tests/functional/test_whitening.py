@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from varscale.functional.whitening import Whitening, origin_factor
+from varscale.functional import Whitening, origin_factor
 
 
 def test_a_class_of_many_items_does_not_pull_the_origin(generator):

@@ -6,9 +6,9 @@ from torch import nn
 
 import varscale
 from varscale.backbones import Conv4, ResNet12
-from varscale.functional.bound import log_softmax
+from varscale.functional import log_softmax
 from varscale.hosts import Tadam
-from varscale.learn.optimizers import optimizers
+from varscale.learn import optimizers
 
 ITEM = (1, 8, 8)
 

@@ -12,9 +12,9 @@ from conftest import TINY
 from varscale.core.processes import Processes
 from varscale.data import Dataset
 from varscale.learn.cotraining import Cotraining, CotrainingPlan
-from varscale.runs.config import TrainConfig, resolve
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.launch import launch
-from varscale.runs.run import Run
 from varscale.runs.trainer import Trainer
 
 OPTIONS = {

@@ -6,7 +6,7 @@ import torch
 
 import varscale
 from varscale.data.mixed import MixedTasks
-from varscale.learn.embeddings import learn_scaler
+from varscale.learn import learn_scaler
 
 
 @pytest.mark.parametrize("likelihood", ["sum", "mean"])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from varscale.learn.optimizers import follow, scaler_optimizer
+from varscale.learn import follow
+from varscale.learn.optimizers import scaler_optimizer
 from varscale.scalers import DAVS, SVS, Fixed, Together
 
 

@@ -6,8 +6,9 @@ import torch
 
 import varscale
 from varscale.data.mixed import MixedTasks
+from varscale.learn import choose_effective_tasks, learn_scaler
 from varscale.learn import embeddings as frozen
-from varscale.learn.embeddings import choose_effective_tasks, held_out_nll, learn_scaler
+from varscale.learn.embeddings import held_out_nll
 from varscale.learn.selection import class_nll, simplest_good
 
 

@@ -5,8 +5,9 @@ from torch import nn
 import varscale
 from varscale import functional as vf
 from varscale.hosts import HOSTS, Host
-from varscale.learn.optimizers import optimizers
-from varscale.model.presets import PAPER_TASKS, PRESETS
+from varscale.learn import optimizers
+from varscale.model import PRESETS
+from varscale.model.presets import PAPER_TASKS
 from varscale.scalers import DAVS, SVS
 
 

@@ -8,9 +8,8 @@ from conftest import random_episode
 import varscale
 from varscale import ScaledModel, backbones, hosts
 from varscale.data.mixed import MixedTasks
-from varscale.functional.shots import shot_factor, temper
-from varscale.learn.embeddings import learn_scaler
-from varscale.learn.optimizers import optimizers
+from varscale.functional import shot_factor, temper
+from varscale.learn import learn_scaler, optimizers
 from varscale.model.head import Scale, log_probabilities
 from varscale.scalers import DSVS, SVS, Fixed, Together
 from varscale.scalers.posterior import gaussian

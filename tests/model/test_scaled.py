@@ -7,7 +7,7 @@ from conftest import host_logits, random_episode
 import varscale
 from varscale import functional as vf
 from varscale.data import GaussianTasks
-from varscale.learn.optimizers import optimizers
+from varscale.learn import optimizers
 
 
 def make(scaler, *, metric="cosine", backbone="identity", objective=None, host=None, **options):

@@ -19,7 +19,7 @@ from varscale.paper.evidence import Evidence
 from varscale.paper.reproduce import Job, missing, reproduce
 from varscale.paper.results import Results
 from varscale.paper.sizes import SIZES
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 from varscale.version import source_commit
 
 SHORT = TrainConfig(

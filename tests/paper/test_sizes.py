@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from varscale.paper.sizes import keep_scaler_ratios, resize
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 
 
 def test_small_keeps_the_ratios_of_the_schedule():

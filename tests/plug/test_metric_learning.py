@@ -5,8 +5,8 @@ import torch
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.losses import NTXentLoss, TripletMarginLoss
 
-from varscale.functional.similarity import squared_euclidean
-from varscale.learn.optimizers import follow
+from varscale.functional import squared_euclidean
+from varscale.learn import follow
 from varscale.plug.metric_learning import ScaledDistance
 from varscale.scalers import DAVS, DSVS, SVS, Fixed
 

@@ -7,7 +7,8 @@ import pytest
 
 from varscale.cli.train import parser, with_bases
 from varscale.data import Dataset
-from varscale.runs.config import TrainConfig, resolve, validation
+from varscale.runs import TrainConfig
+from varscale.runs.config import resolve, validation
 from varscale.runs.config_files import read_config, shipped_configs
 
 CONFIGS = sorted(shipped_configs().rglob("*.yaml"))

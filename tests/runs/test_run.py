@@ -10,7 +10,7 @@ import pytest
 from short_runs import config_of, new_run
 
 import varscale.runs.run
-from varscale.runs.run import Run
+from varscale.runs import Run
 
 KILLED = """
 import os, pathlib, signal, sys

@@ -4,7 +4,7 @@ from conftest import random_episode
 
 import varscale
 from varscale import functional as vf
-from varscale.learn.optimizers import optimizers
+from varscale.learn import optimizers
 from varscale.scalers import AVS, DAVS
 
 

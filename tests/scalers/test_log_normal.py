@@ -9,7 +9,8 @@ from conftest import random_episode
 
 import varscale
 from varscale.data import GaussianTasks
-from varscale.learn.optimizers import follow, optimizers, steps_itself
+from varscale.learn import follow, optimizers
+from varscale.learn.optimizers import steps_itself
 from varscale.scalers import DSVS, SVS, LowRankDAVS
 from varscale.scalers.stochastic import MIN_SIGMA, Decay
 

@@ -5,7 +5,8 @@ from conftest import random_episode
 
 import varscale
 from varscale import functional as vf
-from varscale.learn.optimizers import optimizers, scaler_optimizer
+from varscale.learn import optimizers
+from varscale.learn.optimizers import scaler_optimizer
 from varscale.scalers import DSVS, SVS
 
 

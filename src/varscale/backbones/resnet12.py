@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from varscale.backbones.base import BACKBONES, Backbone
 from varscale.core.registry import unknown
-from varscale.functional.film import Condition, film
+from varscale.functional import Condition, film
 
 Activation = Literal["silu", "relu"]
 

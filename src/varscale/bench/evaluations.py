@@ -10,8 +10,9 @@ from varscale.bench.synthetic import noise_dataset
 from varscale.bench.timing import Ratio, interleave, ratio_of
 from varscale.core.precision import embedding_in, has_bfloat16
 from varscale.data import EpisodeSampler
-from varscale.evaluation.evaluation import embed_split, evaluate
-from varscale.model.factory import create
+from varscale.evaluation import evaluate
+from varscale.evaluation.evaluation import embed_split
+from varscale.model import create
 
 
 def evaluation(folder: Path, plain: Plain, repeats: int) -> list[Ratio]:

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from varscale.bench.timing import Ratio, interleave, peak_memory
-from varscale.functional.similarity import euclidean_logits
-from varscale.model.factory import create
+from varscale.functional import euclidean_logits
+from varscale.model import create
 
 
 def head_dsvs(repeats: int) -> list[Ratio]:

@@ -15,12 +15,12 @@ from varscale.bench.timing import Ratio, interleave, ratio_of
 from varscale.core.precision import has_bfloat16
 from varscale.data import Dataset
 from varscale.data.mixed import MixedTasks
-from varscale.learn.embeddings import learn_scaler
-from varscale.model.factory import create
-from varscale.runs.config import TrainConfig, resolve
+from varscale.learn import learn_scaler
+from varscale.model import create
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.launch import launch
 from varscale.runs.logbook import Logbook
-from varscale.runs.run import Run
 from varscale.runs.trainer import Trainer
 
 TASK = {"n_way": 5, "n_shot": 5, "n_query": 15}  # 100 images

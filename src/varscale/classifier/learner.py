@@ -23,11 +23,11 @@ from varscale.core.random import uniform
 from varscale.core.registry import unknown
 from varscale.data.mixed import MixedTasks
 from varscale.evaluation.conformal import class_quantiles
-from varscale.functional.whitening import Whitening, origin_factor
-from varscale.learn.embeddings import learn_scaler
+from varscale.functional import Whitening, origin_factor
+from varscale.learn import learn_scaler
 from varscale.learn.quadrature import Similarities, fit_scale, similarities_nll
 from varscale.learn.selection import simplest_good
-from varscale.model.factory import create
+from varscale.model import create
 from varscale.model.head import Scale
 
 FOLDS, DEALS = 5, 4

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from varscale.cli.evaluate import test_of
 from varscale.cli.parser import Parser, command
-from varscale.runs.run import Run
+from varscale.runs import Run
 from varscale.runs.scores import (
     Test,
     compare,

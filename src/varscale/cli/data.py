@@ -13,7 +13,7 @@ from rich.table import Table
 from varscale.cli.parser import Parser, command
 from varscale.cli.progress import Bar
 from varscale.core.registry import unknown
-from varscale.data.dataset import Dataset
+from varscale.data import Dataset
 from varscale.data.download import download
 from varscale.data.prepare import find_prepared, prepare
 from varscale.data.readers import READERS, ReaderOptions

@@ -15,14 +15,14 @@ from varscale.cli.train import train_quietly
 from varscale.core.files import write_whole
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
-from varscale.evaluation.evaluation import Evaluation
+from varscale.evaluation import Evaluation
 from varscale.report.html import page
 from varscale.report.plots import overview
 from varscale.report.runs import run_sections
-from varscale.runs.config import TrainConfig, resolve
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.config_files import read_config, shipped_configs
 from varscale.runs.logbook import read_metrics
-from varscale.runs.run import Run
 from varscale.runs.scores import Test, compare, describe, facts, percent, score, task_of
 
 METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}

@@ -13,7 +13,7 @@ from varscale.cli.parser import Parser, command
 from varscale.core.allocator import keep_memory
 from varscale.core.files import write_whole
 from varscale.evaluation.evaluation import embed_split
-from varscale.runs.run import Run
+from varscale.runs import Run
 
 
 def parser() -> Parser:

@@ -8,7 +8,7 @@ from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.export.model import export_model
-from varscale.runs.run import Run
+from varscale.runs import Run
 
 
 def parser() -> Parser:

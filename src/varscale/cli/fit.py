@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from jsonargparse import Namespace
 
+from varscale.classifier import Prior
 from varscale.classifier.learner import ScalerName
-from varscale.classifier.prior import Prior
 from varscale.cli.parser import Parser, command
 from varscale.items.embedded import read_embedded
-from varscale.runs.run import load
+from varscale.runs import load
 
 if TYPE_CHECKING:
     from varscale.classifier.estimator import FewShotClassifier

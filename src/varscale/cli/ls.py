@@ -17,7 +17,8 @@ from varscale.data.readers import READERS
 from varscale.data.readers.base import counts
 from varscale.data.store import data_root, list_prepared, read_manifest
 from varscale.hosts import HOSTS
-from varscale.model.presets import PRESETS, Preset
+from varscale.model import PRESETS
+from varscale.model.presets import Preset
 from varscale.runs.config_files import shipped_configs
 from varscale.scalers import SCALERS
 

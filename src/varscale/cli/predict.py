@@ -13,7 +13,7 @@ from jsonargparse import Namespace
 from varscale.cli.parser import Parser, command
 from varscale.core.files import write_whole
 from varscale.items.embedded import read_embedded
-from varscale.runs.run import load
+from varscale.runs import load
 
 if TYPE_CHECKING:
     from varscale.classifier.estimator import FewShotClassifier

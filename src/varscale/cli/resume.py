@@ -8,8 +8,8 @@ from jsonargparse import Namespace
 
 from varscale.cli.parser import Parser, command
 from varscale.cli.train import show
+from varscale.runs import Run
 from varscale.runs.config import HARDWARE
-from varscale.runs.run import Run
 
 
 def parser() -> Parser:

@@ -17,9 +17,9 @@ from varscale.core.allocator import keep_memory
 from varscale.core.registry import Registry
 from varscale.data import Dataset
 from varscale.hosts import HOSTS
-from varscale.runs.config import TrainConfig, resolve
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.config_files import chain, find_config
-from varscale.runs.run import Run
 from varscale.scalers import SCALERS
 
 SECTIONS = {

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from varscale.core.files import write_whole
 from varscale.core.processes import ALONE, Processes
-from varscale.data import EpisodeSampler
-from varscale.data.dataset import Split
+from varscale.data import EpisodeSampler, Split
 from varscale.evaluation.metrics import (
     BINS,
     brier_score,
@@ -23,8 +22,8 @@ from varscale.evaluation.metrics import (
     expected_calibration_error,
     interval,
 )
+from varscale.model import ScaledModel
 from varscale.model.rows import predict_rows
-from varscale.model.scaled import ScaledModel
 
 CHUNK = 1 << 22
 """Numbers in the tasks that are scored at once, few enough to stay in the cache."""

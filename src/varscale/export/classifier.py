@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.export import Dim
 
-from varscale.classifier.estimator import FewShotClassifier
+from varscale.classifier import FewShotClassifier
 from varscale.core.files import write_whole
 from varscale.export.onnx import check_close, session, trace
 from varscale.model.head import Scale, log_probabilities

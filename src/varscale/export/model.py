@@ -15,8 +15,8 @@ from varscale.core.files import write_whole
 from varscale.export.onnx import check_close, session, trace
 from varscale.functional import log_softmax
 from varscale.hosts import MatchingNetwork, PrototypicalNetwork
+from varscale.model import ScaledModel
 from varscale.model.head import class_scores
-from varscale.model.scaled import ScaledModel
 
 
 class FewShotGraph(nn.Module):

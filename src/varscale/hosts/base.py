@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from varscale.core.episode import Episode
 from varscale.core.registry import Registry, unknown
 from varscale.core.tensors import is_readable
-from varscale.functional.film import Condition
-from varscale.functional.similarity import center, dot_logits, euclidean_logits, norm_logits
+from varscale.functional import Condition, center, dot_logits, euclidean_logits, norm_logits
 
 HOSTS: "Registry[Host]" = Registry("host")
 

@@ -5,8 +5,7 @@ from typing import Any, Literal
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional.pooling import class_logsumexp
-from varscale.functional.prototypes import unit
+from varscale.functional import class_logsumexp, unit
 from varscale.hosts.base import HOSTS, Host
 
 

@@ -5,8 +5,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from varscale.functional.pooling import class_means
-from varscale.functional.prototypes import unit
+from varscale.functional import class_means, unit
 from varscale.hosts.base import HOSTS, Host
 
 Normalization = Literal["prototype", "each_then_mean", "each_then_mean_unit", "none"]

@@ -14,8 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from varscale.core.episode import Episode
-from varscale.functional.film import Condition
-from varscale.functional.pooling import class_means
+from varscale.functional import Condition, class_means
 from varscale.hosts.base import HOSTS
 from varscale.hosts.prototypical import PrototypicalNetwork
 

@@ -11,7 +11,7 @@ from varscale.data.embeddings import SUFFIXES, read_items
 from varscale.data.images import decode
 from varscale.data.readers.base import file_record, image_paths
 from varscale.data.tree import open_tree
-from varscale.model.scaled import ScaledModel
+from varscale.model import ScaledModel
 
 BATCH = 64
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from varscale.core.processes import ALONE, Processes
 from varscale.core.random import integers, span, stream_key, uniform
 from varscale.core.registry import unknown
-from varscale.data.dataset import Split
+from varscale.data import Split
 from varscale.hosts import Host
 from varscale.learn.optimizers import decay_groups, weights_optimizer
 

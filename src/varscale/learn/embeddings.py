@@ -13,8 +13,8 @@ from varscale.data.mixed import MixedTasks
 from varscale.learn.optimizers import optimizers, steps_itself
 from varscale.learn.selection import class_nll, simplest_good
 from varscale.learn.step import Step
+from varscale.model import ScaledModel
 from varscale.model.rows import episode_of, predict_rows
-from varscale.model.scaled import ScaledModel
 
 
 def learn_scaler(

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from varscale.model.scaled import ScaledModel
+from varscale.model import ScaledModel
 from varscale.scalers import Scaler
 
 Group = dict[str, Any]

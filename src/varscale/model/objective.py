@@ -10,7 +10,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from varscale.core.registry import unknown
-from varscale.functional.bound import auxiliary_weight, query_nll
+from varscale.functional import auxiliary_weight, query_nll
 from varscale.scalers import Posterior, Scaler
 
 Likelihood = Literal["sum", "mean"]

@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from varscale.core.episode import Episode
-from varscale.data.sampler import EpisodeRows
+from varscale.data import EpisodeRows
 from varscale.model.scaled import ScaledModel
 
 

@@ -3,9 +3,7 @@
 import torch
 
 from varscale.core.random import normal
-from varscale.functional.bound import query_nll
-from varscale.functional.prototypes import normalize
-from varscale.functional.similarity import euclidean_logits
+from varscale.functional import euclidean_logits, normalize, query_nll
 
 
 def _task(queries: int = 1000, way: int = 5, dim: int = 16) -> tuple[torch.Tensor, torch.Tensor]:

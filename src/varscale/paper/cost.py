@@ -9,7 +9,7 @@ from torch import nn
 
 from varscale.backbones import Backbone
 from varscale.paper.sizes import Size
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 
 VAL_ITEMS, TEST_ITEMS = 9_600, 12_000
 """Images of miniImageNet's validation and test classes."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from varscale.core.registry import unknown
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 
 TITLES = {
     "table1": "Table 1: other methods, and ResNet-12",

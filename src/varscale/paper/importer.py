@@ -20,7 +20,7 @@ from varscale.data import Dataset
 from varscale.paper.reproduce import Job
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, parse_row, unpack
 from varscale.paper.sizes import SizeName
-from varscale.runs.config import TrainConfig
+from varscale.runs import TrainConfig
 
 
 def take(results: Results, folder: Path) -> int:

@@ -13,13 +13,13 @@ from varscale.core.allocator import keep_memory
 from varscale.core.precision import Precision
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
-from varscale.evaluation.evaluation import Evaluation
+from varscale.evaluation import Evaluation
 from varscale.paper.grid import config_of
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, label
 from varscale.paper.sizes import SIZES, SizeName, keep_scaler_ratios, resize
-from varscale.runs.config import TrainConfig, resolve
+from varscale.runs import Run, TrainConfig
+from varscale.runs.config import resolve
 from varscale.runs.logbook import read_metrics
-from varscale.runs.run import Run
 from varscale.runs.scores import Test, score, task_of
 from varscale.version import __version__, source_commit
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from varscale.learn.optimizers import steps_itself
-from varscale.model.presets import PRESETS
-from varscale.runs.config import TrainConfig
+from varscale.model import PRESETS
+from varscale.runs import TrainConfig
 
 SizeName = Literal["small", "paper", "frozen"]
 

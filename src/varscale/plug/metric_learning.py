@@ -11,7 +11,7 @@ from pytorch_metric_learning.distances import BaseDistance
 from torch import Tensor
 from torch.distributions import Normal
 
-from varscale.functional.similarity import dot_logits, squared_euclidean
+from varscale.functional import dot_logits, squared_euclidean
 from varscale.scalers import Scaler
 
 

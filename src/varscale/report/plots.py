@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from varscale.evaluation.evaluation import Evaluation
+from varscale.evaluation import Evaluation
 from varscale.runs.logbook import read_metrics
 
 COLOURS = ("#5b6770", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from varscale.evaluation.evaluation import Evaluation
+from varscale.evaluation import Evaluation
 from varscale.report.html import paragraph, picture, render, table
 from varscale.report.plots import (
     COLOURS,
@@ -18,8 +18,8 @@ from varscale.report.plots import (
     reliability_curve,
     scale_path,
 )
+from varscale.runs import Run
 from varscale.runs.logbook import read_metrics
-from varscale.runs.run import Run
 from varscale.runs.scores import Test, describe, facts, percent, score, task_of
 
 WORST = 3

@@ -11,16 +11,13 @@ from varscale.backbones import BACKBONES
 from varscale.core.precision import Precision
 from varscale.core.processes import check_accelerator
 from varscale.core.registry import Registry, unknown
-from varscale.data import Dataset, EpisodeSampler
-from varscale.data.dataset import Split
+from varscale.data import Dataset, EpisodeSampler, Split
 from varscale.data.sampler import Queries
 from varscale.hosts import HOSTS
 from varscale.hosts.base import Metric
 from varscale.learn.cotraining import Cotraining, CotrainingPlan
-from varscale.model.factory import choose_options, create
-from varscale.model.objective import Objective
-from varscale.model.presets import PRESETS
-from varscale.model.scaled import ScaledModel
+from varscale.model import PRESETS, Objective, ScaledModel, create
+from varscale.model.factory import choose_options
 from varscale.scalers import SCALERS
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from varscale.core.episode import Episode
-from varscale.model.scaled import ScaledModel
+from varscale.model import ScaledModel
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles of a scale's entries that are logged."""

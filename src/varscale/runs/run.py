@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from varscale.core.files import write_whole
-from varscale.data import Dataset
-from varscale.data.sampler import EpisodeSampler
-from varscale.model.scaled import ScaledModel
+from varscale.data import Dataset, EpisodeSampler
+from varscale.model import ScaledModel
 from varscale.runs.checkpoint import newest_checkpoint, restore_module
 from varscale.runs.config import TrainConfig, validation
 from varscale.runs.config_files import read_config

@@ -9,9 +9,9 @@ import torch
 from varscale.core.allocator import keep_memory
 from varscale.core.precision import embedding_in
 from varscale.core.processes import ALONE, Processes
-from varscale.data.dataset import Split
-from varscale.data.sampler import EpisodeSampler, Queries
-from varscale.evaluation.evaluation import Evaluation, evaluate
+from varscale.data import EpisodeSampler, Split
+from varscale.data.sampler import Queries
+from varscale.evaluation import Evaluation, evaluate
 from varscale.evaluation.metrics import interval, t_interval
 from varscale.runs.run import PROVENANCE, Run
 

@@ -24,10 +24,11 @@ from varscale.core.files import write_whole
 from varscale.core.processes import Processes, share_batch_norm
 from varscale.data import Dataset
 from varscale.data.feed import Feed
-from varscale.evaluation.evaluation import evaluate
+from varscale.evaluation import evaluate
 from varscale.evaluation.metrics import interval
+from varscale.learn import optimizers
 from varscale.learn.cotraining import Cotraining
-from varscale.learn.optimizers import optimizers, steps_itself
+from varscale.learn.optimizers import steps_itself
 from varscale.learn.step import Step
 from varscale.runs.checkpoint import (
     forget_after,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import LogNormal
 
 from varscale.core.registry import Registry
-from varscale.functional.bound import gaussian_kl
+from varscale.functional import gaussian_kl
 from varscale.scalers.posterior import Posterior
 
 SCALERS: "Registry[Scaler]" = Registry("scaler")

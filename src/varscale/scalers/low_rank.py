@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from varscale.functional.prototypes import unit
+from varscale.functional import unit
 from varscale.scalers.base import SCALERS
 from varscale.scalers.posterior import Posterior
 from varscale.scalers.stochastic import DSVS

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import LogNormal
 
 from varscale.core.registry import unknown
-from varscale.functional.bound import gaussian_kl
+from varscale.functional import gaussian_kl
 from varscale.scalers.base import (
     SCALERS,
     KLWeight,
