@@ -22,6 +22,9 @@ place=$(cd "$1" && pwd)
 export OMP_NUM_THREADS=1 VARSCALE_HOME=$place
 
 [ -e "$place/varscale" ] || git clone --quiet "$here" "$place/varscale"
+if [ "$here" != "$place/varscale" ]; then # the list of runs is that of the commit that began it, too
+    exec "$place/varscale/benchmarks/queue.sh" "$place" "$whole" "$small"
+fi
 make -C "$place/varscale" .venv/ready
 if [ ! -e "$place/results" ]; then
     rm -rf "$place/results.new" # of a copy that was killed

@@ -29,6 +29,8 @@ def place(tmp_path):
     program.chmod(0o755)
     (tmp_path / "varscale/.venv/ready").touch()
     (tmp_path / "varscale/Makefile").write_text(".venv/ready:\n")
+    (tmp_path / "varscale/benchmarks").mkdir()
+    shutil.copy(QUEUE, tmp_path / "varscale/benchmarks")
     for folder in ("results", "data/miniimagenet", "data/miniimagenet32"):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
@@ -51,6 +53,14 @@ def test_every_command_of_the_queue_names_cells_that_are_there(place, capsys):
     assert len(noted) > 15
     for words in noted:
         assert main([*words, "--show", "--json"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_a_place_that_was_begun_keeps_its_own_list(place):
+    own = place / "varscale/benchmarks/queue.sh"
+    own.write_text('#!/usr/bin/env bash\necho "$1" > "$1/calls"\n')
+    subprocess.run(**command(place), check=True)
+    assert calls(place) == [[str(place)]]
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
