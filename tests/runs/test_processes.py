@@ -14,7 +14,7 @@ import torch.distributed as dist
 from conftest import TINY
 from torch import nn
 
-from varscale.core.processes import share_batch_norm
+from varscale.backbones.shared_norm import share_batch_norm
 from varscale.runs.logbook import read_metrics
 
 pytestmark = pytest.mark.slow

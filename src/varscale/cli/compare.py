@@ -11,15 +11,13 @@ from rich.table import Column, Table
 
 from varscale.cli.evaluate import test_of
 from varscale.cli.parser import Parser, command
+from varscale.evaluation import compare
+from varscale.report.text import describe, in_words, percent
 from varscale.runs import Run
 from varscale.runs.scores import (
     Test,
-    compare,
-    describe,
     facts,
-    in_words,
     over_seeds,
-    percent,
     runs_in,
     score,
     settle,
@@ -55,7 +53,9 @@ def run(args: Namespace) -> None:
     for both in pairs:
         for run in both:
             task_of(run, test)
-    rows = [compare(a, b, score(a, test), score(b, test)) for a, b in pairs]
+    rows = [compare(score(a, test), score(b, test)) for a, b in pairs]
+    for row, (a, b) in zip(rows, pairs, strict=True):
+        row["a"]["run"], row["b"]["run"] = str(a.path), str(b.path)
     report: dict[str, Any] = {"pairs": rows}
     if len(rows) > 1:
         report["seeds"] = over_seeds([row["difference"] for row in rows])

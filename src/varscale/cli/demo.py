@@ -15,15 +15,16 @@ from varscale.cli.train import train_quietly
 from varscale.core.files import write_whole
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
-from varscale.evaluation import Evaluation
+from varscale.evaluation import Evaluation, compare
 from varscale.report.html import page
 from varscale.report.plots import overview
 from varscale.report.runs import run_sections
+from varscale.report.text import describe, percent
 from varscale.runs import Run, TrainConfig
 from varscale.runs.config import resolve
 from varscale.runs.config_files import read_config, shipped_configs
 from varscale.runs.logbook import read_metrics
-from varscale.runs.scores import Test, compare, describe, facts, percent, score, task_of
+from varscale.runs.scores import Test, facts, score, task_of
 
 METHODS = {"no scaling": "pn", "SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
 
@@ -63,7 +64,7 @@ def run(args: Namespace) -> None:
         runs[name] = run, score(run, test)
     base, base_scores = runs["no scaling"]
     rows: dict[str, Any] = {
-        name: {**compare(base, run, base_scores, scores), "scale": final_scale(run)}
+        name: {**compare(base_scores, scores), "run": str(run.path), "scale": final_scale(run)}
         for name, (run, scores) in runs.items()
     }
     report: dict[str, Any] = {"methods": rows, "episodes": args.episodes}

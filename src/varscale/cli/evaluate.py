@@ -13,13 +13,11 @@ from varscale.cli.parser import Parser, command
 from varscale.cli.train import is_main
 from varscale.core.processes import ALONE, Processes
 from varscale.evaluation.evaluation import save_evaluation
+from varscale.report.text import describe, in_words, percent
 from varscale.runs.scores import (
     Test,
-    describe,
     facts,
-    in_words,
     over_seeds,
-    percent,
     runs_in,
     score,
     task_of,

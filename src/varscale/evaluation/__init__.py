@@ -4,6 +4,7 @@ Nothing here knows how a model is trained. (The room is not called `evaluate`, b
 `varscale.evaluate` is a function.)
 """
 
+from varscale.evaluation.comparison import compare
 from varscale.evaluation.evaluation import Evaluation, evaluate
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "compare", "evaluate"]

@@ -18,9 +18,10 @@ from varscale.report.plots import (
     reliability_curve,
     scale_path,
 )
+from varscale.report.text import describe, percent
 from varscale.runs import Run
 from varscale.runs.logbook import read_metrics
-from varscale.runs.scores import Test, describe, facts, percent, score, task_of
+from varscale.runs.scores import Test, facts, score, task_of
 
 WORST = 3
 """Number of test tasks to show of each run, those of lowest accuracy."""

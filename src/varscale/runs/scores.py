@@ -124,24 +124,6 @@ def settle(test: Test, run: Run) -> Test:
     )
 
 
-def compare(run_a: Run, run_b: Run, a: Evaluation, b: Evaluation) -> dict[str, Any]:
-    """Compare two runs: their figures, and the difference task by task."""
-    difference, half = interval(b.accuracy - a.accuracy)
-    nll, nll_half = interval(b.nll - a.nll)
-    sides = {}
-    for name, run, scores in (("a", run_a, a), ("b", run_b, b)):
-        summary = scores.summary()
-        del summary["per_class"]
-        sides[name] = {"run": str(run.path), **summary}
-    return {
-        **sides,
-        "difference": difference,
-        "ci95": half,
-        "nll_difference": nll,
-        "nll_ci95": nll_half,
-    }
-
-
 def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
     """Facts that belong beside a figure: data, tasks, seeds."""
     dataset = run.dataset(test.dataset)
@@ -165,33 +147,7 @@ def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
     }
 
 
-def describe(report: dict[str, Any]) -> str:
-    """Describe the facts of a report in a sentence."""
-    item = "x".join(map(str, report["item"]))
-    each = "a class" if report["queries"] == "balanced" else "a task"
-    return (
-        f"{report['dataset']} ({report['dataset_hash'][:12]}), {report['split']} classes, items "
-        f"{item}, {report['n_way']}-way {report['n_shot']}-shot, {report['n_query']} queries "
-        f"{each}, {report['episodes']:,} episodes, seed {report['seed']}"
-        + (f", {report['samples']} draws of the scale" if report["samples"] else "")
-        + (f", {report['precision']}" if report["precision"] != "32-true" else "")
-    )
-
-
 def over_seeds(values: list[float]) -> dict[str, Any]:
     """Mean over runs, with the published interval and the t-interval (M20)."""
     mean, half = interval(values)
     return {"n": len(values), "mean": mean, "ci95": half, "t95": t_interval(values)[1]}
-
-
-def in_words(several: dict[str, Any]) -> str:
-    """Describe a mean over seeds, with both intervals."""
-    return (
-        f"over {several['n']} runs: {percent(several['mean'], several['ci95'])} (1.96 s/√n, as "
-        f"published), ± {100 * several['t95']:.2f} by Student's t"
-    )
-
-
-def percent(mean: float, half: float) -> str:
-    """Format a fraction and its half-width in per cent."""
-    return f"{100 * mean:.2f} ± {100 * half:.2f}"

@@ -20,8 +20,9 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from varscale.backbones.shared_norm import share_batch_norm
 from varscale.core.files import write_whole
-from varscale.core.processes import Processes, share_batch_norm
+from varscale.core.processes import Processes
 from varscale.data import Dataset
 from varscale.data.feed import Feed
 from varscale.evaluation import evaluate
