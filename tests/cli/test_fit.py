@@ -226,7 +226,7 @@ def test_levels_that_cannot_be_promised(files, capsys):
     words = ["predict", files / "base.st", files / "queries.npy", "--reject", "0.01"]
     status, out, err = run(capsys, *words)
     assert status == 0
-    assert "warning: With 24 base classes nothing can be rejected at 0.01" in err
+    assert "warning: Nothing is rejected at 0.01: only 24 base classes" in err
     assert ",1\n" not in out
 
 

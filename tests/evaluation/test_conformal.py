@@ -82,7 +82,7 @@ def test_predict_answers_unknown():
     assert (answers[~unknown] == clf.predict(x)[~unknown]).all()
     assert 0 < unknown.sum() < len(x)
     assert clf.known_score(x)[y < 3].mean() > clf.known_score(x)[y >= 3].mean()
-    with pytest.warns(UserWarning, match="least share that can be promised is 0.04"):
+    with pytest.warns(UserWarning, match="reject must be above 0.04"):
         assert not clf.is_unknown(x, 0.01).any()
 
 

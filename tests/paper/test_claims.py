@@ -214,7 +214,7 @@ def test_a_rate_that_has_not_converged_decides_nothing(folder):
     put(Results(folder), "svs_init100_lr1.0e-4_euclidean_5w5s", {"end": 20.0})
     (verdict,) = [v for v in judge_all(Everything.read(folder)) if v.id == "C15"]
     assert verdict.answer == "undecided"
-    assert verdict.figures[0] == "rates 1e-3 and 1e-2 agree, 1e-4 has not converged"
+    assert verdict.figures[0] == "learning rates 1e-3 and 1e-2 agree, 1e-4 has not converged"
 
 
 def test_frozen_embeddings_do_not_decide_what_is_said_of_accuracy(folder):

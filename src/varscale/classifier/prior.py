@@ -164,8 +164,8 @@ class Prior:
             )
         if share <= (least := self.conformity.smallest_share(count)):
             warnings.warn(
-                f"With {round(1 / least) - 1} base classes nothing can be rejected at {share:g}: "
-                f"the least share that can be promised is {least:.3g}.",
+                f"Nothing is rejected at {share:g}: only {round(1 / least) - 1} base classes have "
+                f"enough examples to set a threshold, so reject must be above {least:.3g}.",
                 stacklevel=4,
             )
         return self.conformity.thresholds(count, share)

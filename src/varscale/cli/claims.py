@@ -57,12 +57,12 @@ def run(args: Namespace) -> None:
         else:
             sys.stdout.write(f"{verdict.id:4}{verdict.statement:{width}}  {verdict.answer}\n")
     if not (chosen or args.details):
-        sys.stderr.write("Figures behind a claim: varscale claims C5; behind all: --details\n")
+        sys.stderr.write("Numbers behind a claim: varscale claims C5; behind all: --details\n")
 
 
 def _details(verdict: Verdict) -> list[str]:
     """The claim, the answer, then every figure and the caveat on lines of their own."""
-    width = min(shutil.get_terminal_size().columns, 100)
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
     lines = [f"{verdict.id:4}{verdict.statement}: {verdict.answer}"]
     for text in filter(None, [*verdict.figures, verdict.caveat]):
         lines += textwrap.wrap(

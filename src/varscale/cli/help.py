@@ -78,7 +78,8 @@ def _placeholder(hint: Any) -> str:
 def _entry(action: Action, width: int) -> list[str]:
     """An option beside what it does and its default."""
     text = " ".join((action.help or "").split()).rstrip(".").replace("`", "")
-    text = text[:1].upper() + text[1:]
+    if text.split(" ")[0].isalpha():  # not a value, as in "small: ..."
+        text = text[:1].upper() + text[1:]
     default = action.default
     if action.option_strings and action.nargs != 0 and default not in (None, SUPPRESS, {}):
         shown = f"{default:g}" if isinstance(default, float) else str(default)

@@ -39,7 +39,7 @@ class Parser(ArgumentParser):
             self.example,
             self._actions,
             sections=self.sections,
-            width=min(shutil.get_terminal_size().columns, 100),
+            width=min(shutil.get_terminal_size((100, 24)).columns, 100),
         )
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:

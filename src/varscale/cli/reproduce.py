@@ -41,23 +41,27 @@ def parser() -> Parser:
     )
     parser.add_argument("--row", type=str | None, help='one row, such as "PN + SVS"')
     parser.add_argument("--column", type=str | None, help='one column, such as "1-shot cosine"')
-    parser.add_argument("--dataset", type=str | None, help="train and test on this one instead")
+    parser.add_argument("--dataset", type=str | None, help="train and test on this dataset instead")
     parser.add_argument(
         "--precision", type=Precision, default="32-true", help="bf16-mixed where the CPU has it"
     )
-    parser.add_argument("--seeds", type=int | None, help="runs of each cell: small 3, paper 5")
+    parser.add_argument(
+        "--seeds", type=int | None, help="runs of each cell; by default 3, at the paper's size 5"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="cells at once, a core each")
     parser.add_argument("--scheduler", type=str | None, help="a Dask cluster: tcp://host:port")
     parser.add_argument("--results", type=str, default="results", help="folder of result rows")
     parser.add_argument("--runs", type=str, default="runs/reproduce", help="folder of the runs")
-    parser.add_argument("--take", type=str | None, help="first add the rows of another such folder")
+    parser.add_argument(
+        "--take", type=str | None, help="first copy rows from another folder of results"
+    )
     parser.add_argument("--show", action="store_true", help="print the rows there are, run nothing")
     parser.add_argument("--plan", action="store_true", help="print cells and minutes, and stop")
     parser.add_argument(
         "--gflops",
         type=float,
         default=50.0,
-        help="speed that a plan assumes, in GFLOP/s; a GPU makes thousands",
+        help="speed that a plan assumes, in GFLOP/s; a GPU reaches thousands",
     )
     return parser
 
@@ -102,7 +106,7 @@ def run(args: Namespace) -> None:
         return
     if left:
         sys.stderr.write(
-            f"{len(left)} of {len(jobs)} runs have no row of today's data and config.\n"
+            f"{len(left)} of {len(jobs)} runs have no result for the current data and config.\n"
         )
     with Bar(args.id) as bar:
         for done, row in enumerate(_running(left, results, args), start=1):
@@ -159,8 +163,8 @@ def plan(args: Namespace, jobs: list[Job], left: list[Job]) -> None:
     pflop = sum(row["pflop"] * row["left"] for row in rows)
     console.print(
         f"{len(left)} of {len(jobs)} runs are left: {pflop:.3g} PFLOP, about {total / 60:,.1f} "
-        f"hours with {args.jobs} at once if each makes {args.gflops:g} GFLOP/s (--gflops). "
-        "An estimate, from multiply-adds and 1.5 ms a step besides."
+        f"hours with {args.jobs} at once if each reaches {args.gflops:g} GFLOP/s (--gflops). "
+        "Estimated from Conv-4's operations plus 1.5 ms overhead per step."
     )
 
 

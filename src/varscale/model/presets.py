@@ -51,7 +51,7 @@ PAPER_TRAINING: Options = {
 
 PRESETS: dict[str, Preset] = {
     "default": Preset(
-        summary="correct mathematics, with the released code's workable constants",
+        summary="our corrected formulas, with the constants of the released code",
         training=PAPER_TRAINING,
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
     ),

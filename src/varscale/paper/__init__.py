@@ -1,1 +1,4 @@
-"""The reproduction: one grid of cells, sizes, results, tables, figures and claims."""
+"""The reproduction of the paper: one grid of cells, sizes, results, tables, figures and claims.
+
+Only the command line knows it.
+"""

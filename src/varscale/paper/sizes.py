@@ -12,7 +12,7 @@ SizeName = Literal["small", "paper", "frozen"]
 
 @dataclass(frozen=True)
 class Size:
-    """How large an experiment is. `frozen` trains the scaler alone, on embeddings made before.
+    """How large an experiment is. `frozen` trains the scaler alone, on precomputed embeddings.
 
     Attributes:
         summary: What it is, in one line.
@@ -48,7 +48,7 @@ SIZES: dict[str, Size] = {
         n_query=5,
     ),
     "frozen": Size(
-        summary="the scaler alone, on embeddings made before",
+        summary="the scaler alone, on precomputed embeddings",
         image_size=None,
         steps=None,
         datasets={"miniimagenet": "miniimagenet32-conv4"},

@@ -29,14 +29,14 @@ class TrainConfig:
         dataset: A prepared dataset (varscale data list), or glyphs. Required, here or in a config.
         host: The few-shot classifier: pn, matching or tadam.
         backbone: Embedding network; by default conv4 for images, else identity.
-        scaler: How to learn the scale: svs, d-svs, ...; by default it is 1 (tadam: 7.5).
-        metric: Similarity: euclidean, cosine, dot or norm; by default the host's own.
+        scaler: How to learn the scale: svs, d-svs, ...; without one it is fixed at 1 (tadam: 7.5).
+        metric: euclidean (squared), cosine, dot, or norm (unsquared); by default the host's own.
         preset: Set of defaults: default, paper or released.
         shot_offset: Initial value of b in the shot law n / (n + b); by default off.
         backbone_options: Options of the backbone; sizes come from the dataset.
         scaler_options: Options of the scaler, such as --scaler_options.init 10.
         host_options: Options of the host.
-        objective_options: KEY is likelihood, aux_epochs, aux_scale, epoch_length.
+        objective_options: Options of the loss: likelihood, aux_epochs, aux_scale, epoch_length.
         n_way: Classes per training task.
         n_shot: Supports per class; or a list, one number per class.
         n_query: Queries per class, or per task if queries is random.
@@ -55,7 +55,8 @@ class TrainConfig:
             is not clipped.
         clip_by: Clip each variable alone, or the global norm.
         cotraining: Insert steps of ordinary classification, as TADAM does.
-        cotraining_options: KEY is batch_size, decay, stages, offset, replace, held_out, statistics.
+        cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out,
+            statistics.
         val_every: Validate every N steps, 0 for never.
         val_episodes: Validation tasks.
         val_way: Classes of a validation or test task; by default n_way, at most 5.

@@ -1,4 +1,7 @@
-"""Scalers: modules whose forward returns q(alpha | task). Importing a member registers it."""
+"""Scalers: modules whose forward returns q(alpha | task), with their priors and KL.
+
+Importing a member registers it. Nothing here knows optimisers, logits or shots.
+"""
 
 from varscale.scalers.amortized import AVS, DAVS
 from varscale.scalers.base import SCALERS, Scaler

@@ -75,8 +75,8 @@ def _answer(true: bool) -> Answer:
 
 @claim(
     "C14",
-    "mu converges to one value from any start",
-    "judged: starts 1, 10, 100, 1000 end within 5 %; rate 1e-3 x 20,000 tasks",
+    "mu converges to one value from any initial value",
+    "judged: initial values 1, 10, 100, 1000 end within 5 %; learning rate 1e-3 x 20,000 tasks",
 )
 def _(e: Everything) -> Judgement:
     return _meet(e, [cell_at("fig3", "fig3a, rate 1e-3", f"start {n}") for n in INITS])
@@ -84,9 +84,9 @@ def _(e: Everything) -> Judgement:
 
 @claim(
     "C15",
-    "mu is robust to its rate",
-    "judged: rates 1e-3 and 1e-2 end within 5 %, and so does 1e-4; but 1e-4 x 20,000 tasks is two "
-    "time constants only, so it may still be on its way",
+    "mu does not depend on its learning rate",
+    "judged: learning rates 1e-3 and 1e-2 end within 5 %, and so does 1e-4; but 1e-4 x 20,000 "
+    "tasks is two time constants only, so it may still be on its way",
 )
 def _(e: Everything) -> Judgement:
     arrived, all_three = (
@@ -95,11 +95,11 @@ def _(e: Everything) -> Judgement:
     )
     if arrived[0] != "holds" or all_three[0] == "holds":
         return arrived[0], all_three[1]
-    found = [Fact("rates 1e-3 and 1e-2 agree, 1e-4 has not converged"), *all_three[1]]
+    found = [Fact("learning rates 1e-3 and 1e-2 agree, 1e-4 has not converged"), *all_three[1]]
     return "undecided", found
 
 
-def _started(prior: int, init: int) -> str:
+def _cell(prior: int, init: int) -> str:
     """The cell of table 6 with a prior mean and an initial value."""
     return cell_at("table6", f"prior mean {prior}", f"start {init}")
 
@@ -112,45 +112,45 @@ def _nll(evidence: Evidence, name: str) -> float:
 
 @claim(
     "C16",
-    "insensitive to prior and start unless both are small",
+    "SVS is insensitive to prior mean and initial value unless both are small",
     "judged by accuracy: within 1 point of (100, 100) wherever one of them is 100 or more, and "
     "more than 1 point below where both are 1; on frozen embeddings a scale changes no answer, so "
     "their NLL is a note",
 )
 def _(e: Everything) -> Judgement:
-    cells = {(p, i): _started(p, i) for p in INITS for i in INITS if max(p, i) >= 100}
+    cells = {(p, i): _cell(p, i) for p in INITS for i in INITS if max(p, i) >= 100}
     centre = cells.pop((100, 100))
     large = [e.small.gain(name, centre) for name in cells.values()]
-    small = e.small.gain(_started(1, 1), centre)
+    small = e.small.gain(_cell(1, 1), centre)
     notes = []
     for dataset, evidence in e.frozen.items():
-        nll = {(p, i): _nll(evidence, _started(p, i)) for p in INITS for i in INITS}
+        nll = {(p, i): _nll(evidence, _cell(p, i)) for p in INITS for i in INITS}
         best = float(np.min(list(nll.values())))
         if np.isnan(best):
             continue
         most = max(nll[p, i] - best for p in INITS for i in INITS if max(p, i) >= 100)
         text = (
             f"frozen, {dataset}: NLL above the best by {nll[1, 1] - best:.3f} at (1, 1), by up to "
-            f"{most:.3f} where prior or start is 100 or more"
+            f"{most:.3f} where prior mean or initial value is 100 or more"
         )
-        notes.append(Fact(text, len(evidence.runs(_started(1, 1)))))
+        notes.append(Fact(text, len(evidence.runs(_cell(1, 1)))))
     answer = all_hold(within(MARGIN, *large), below(-MARGIN, small))
     return answer, [small, *large, *notes]
 
 
 @claim(
     "C17",
-    "SVS beats training the scale together, and depends less on its start",
-    "for starts 1, 10, 100, 1000, by accuracy, at prior mean 1: the paper took the best of four on "
-    "test data; on frozen embeddings a scale changes no answer, so their NLL is a note",
+    "SVS beats learning the scale together with the weights, and depends less on its init",
+    "for initial values 1, 10, 100, 1000, by accuracy, at prior mean 1: the paper took the best of "
+    "four on test data; on frozen embeddings a scale changes no answer, so their NLL is a note",
 )
 def _(e: Everything) -> Judgement:
     together = _row_of_table_5("PN, trained together")
-    gains = [e.small.gain(_started(1, i), name) for i, name in zip(INITS, together, strict=True)]
-    steadier = _steadier(e.small, [_started(1, i) for i in INITS], together)
+    gains = [e.small.gain(_cell(1, i), name) for i, name in zip(INITS, together, strict=True)]
+    steadier = _steadier(e.small, [_cell(1, i) for i in INITS], together)
     facts = []
     for dataset, evidence in e.frozen.items():
-        grid = {(p, i): _nll(evidence, _started(p, i)) for p in INITS for i in INITS}
+        grid = {(p, i): _nll(evidence, _cell(p, i)) for p in INITS for i in INITS}
         rows = {
             "SVS": [grid[1, i] for i in INITS],
             "SVS, best of four priors": [np.min([grid[p, i] for p in INITS]) for i in INITS],
@@ -160,7 +160,7 @@ def _(e: Everything) -> Judgement:
                 _nll(evidence, n) for n in _row_of_table_5("PN, trained together by SGD")
             ],
         }
-        count = len(evidence.runs(_started(1, 1)))
+        count = len(evidence.runs(_cell(1, 1)))
         facts += [
             Fact(f"frozen, {dataset}: NLL of {name} {', '.join(f'{v:.3f}' for v in values)}", count)
             for name, values in rows.items()
@@ -174,7 +174,7 @@ def _row_of_table_5(row: str) -> list[str]:
 
 
 def _steadier(evidence: Evidence, ours: list[str], theirs: list[str]) -> Estimate | None:
-    """How much smaller the range of accuracies over starts is, over the seeds that all share."""
+    """How much smaller our range of accuracies over initial values is, over shared seeds."""
     ours_by_seed, theirs_by_seed = (
         [{row.seed: 100 * row.accuracy for row in evidence.runs(name)} for name in names]
         for names in (ours, theirs)
@@ -185,12 +185,12 @@ def _steadier(evidence: Evidence, ours: list[str], theirs: list[str]) -> Estimat
         - np.ptp([runs[seed] for runs in ours_by_seed])
         for seed in seeds
     ]
-    return _over_runs("range over starts, together - SVS", ranges, "points")
+    return _over_runs("range over initial values, together - SVS", ranges, "points")
 
 
 @claim(
     "C18",
-    "the overhead can be ignored",
+    "the overhead is negligible",
     "judged: below 5 % of a step's time; D-AVS's generator has 25 times Conv-4's weights",
 )
 def _(e: Everything) -> Judgement:
@@ -203,7 +203,7 @@ def _(e: Everything) -> Judgement:
 
 @claim(
     "C19",
-    "D-SVS learns different weights per dimension, then stays",
+    "D-SVS learns different weights per dimension, then they stay constant",
     "judged: range above 1 %, changed by less than 10 % in the last quarter of 3,000 tasks",
 )
 def _(e: Everything) -> Judgement:
@@ -253,7 +253,7 @@ def _(e: Everything) -> Judgement:
     return _answer(min(lowest) > 0.0101), [Fact(text, len(lowest))]
 
 
-@claim("C22", "it works end to end, without pre-training")
+@claim("C22", "metric scaling works end to end, without pre-training")
 def _(e: Everything) -> Judgement:
     found = [
         _over_runs(f"{name} over chance", [100 * (r.accuracy - 0.2) for r in runs], "points")

@@ -48,23 +48,23 @@ def _controls(e: Everything, shot: int) -> list[Estimate | None]:
     return _gains(e.small, (cell("svs", "cosine", shot=shot), grid_search(shot=shot)), *pairs)
 
 
-@claim("C1", "SVS lifts PN with the cosine in 1-shot", "unscaled cosine can hardly learn at all")
+@claim("C1", "SVS improves PN with the cosine in 1-shot", "unscaled cosine can hardly learn at all")
 def _(e: Everything) -> Judgement:
     fixed, learned = (_pairs(svs, "pn", shots=(1,)) for svs in ("svs", "svs_learned"))
     answer, gains = _all_above(e.small, *fixed, *learned)
     return answer, [*gains, *_controls(e, shot=1)]
 
 
-@claim("C2", "SVS lifts Euclidean PN in 1-shot", "a better tuned baseline leaves less")
+@claim("C2", "SVS improves Euclidean PN in 1-shot", "a better tuned baseline leaves less")
 def _(e: Everything) -> Judgement:
     return _all_above(e.small, *_pairs("svs", "pn", "euclidean", shots=(1,)))
 
 
-@claim("C3", "in 5-shot SVS gains much with the cosine, little with Euclid")
+@claim("C3", "in 5-shot SVS gains much with the cosine, little with the Euclidean distance")
 def _(e: Everything) -> Judgement:
     five = [_pairs("svs", "pn", metric, shots=(5,)) for metric in ("cosine", "euclidean")]
     cosine, euclid = _gains(e.small, *five[0], *five[1])
-    more = difference("cosine's gain - Euclid's", cosine, euclid)
+    more = difference("cosine's gain - Euclidean gain", cosine, euclid)
     return above(0, cosine, euclid, more), [cosine, euclid, more, *_controls(e, shot=5)]
 
 
@@ -76,8 +76,9 @@ def _(e: Everything) -> Judgement:
 
 @claim(
     "C5",
-    "Euclid and cosine are equal after scaling",
-    "judged: within 1 point; with SVS and kappa 1/2 it is an identity",
+    "Euclidean distance and cosine are equal after scaling",
+    "judged: within 1 point; for SVS at kappa 1/2 the two are the same in exact arithmetic, so only "
+    "D-SVS tests this",
 )
 def _(e: Everything) -> Judgement:
     return _all_within(
