@@ -271,7 +271,7 @@ def test_24_lines(convincing, tmp_path, capsys):
     assert "judged: within 1 point" in capsys.readouterr().out
     assert main(["claims", "--results", str(convincing), "c1", "C5"]) == 0
     first, figure, *others = capsys.readouterr().out.splitlines()
-    assert first == "C1  SVS lifts PN with the cosine in 1-shot: holds"
+    assert first == "C1  SVS improves PN with the cosine in 1-shot: holds"
     assert "(3 seeds)" in figure
     assert [line[:2] for line in others if line[0] == "C"] == ["C5"]
     assert main(["claims", "--results", str(tmp_path)]) == 2

@@ -77,8 +77,8 @@ def _(e: Everything) -> Judgement:
 @claim(
     "C5",
     "Euclidean distance and cosine are equal after scaling",
-    "judged: within 1 point; for SVS at kappa 1/2 the two are the same in exact arithmetic, so only "
-    "D-SVS tests this",
+    "judged: within 1 point; for SVS at kappa 1/2 the two are the same in exact arithmetic, so "
+    "only D-SVS tests this",
 )
 def _(e: Everything) -> Judgement:
     return _all_within(
