@@ -115,6 +115,19 @@ def test_a_number_that_no_support_has_gets_no_probability(tmp_path):
     assert "0 to ways - 1" in graph.doc_string
 
 
+@pytest.mark.parametrize("host", ["pn", "matching"])
+def test_a_number_that_no_support_has_does_not_move_the_others(host, tmp_path):
+    model = varscale.create(host, **DIM, scaler="svs", shot_offset=0.6).eval()
+    export_model(model, tmp_path / "m.onnx")
+    run = onnx_model.session((tmp_path / "m.onnx").read_bytes()).run
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    gap, none = (
+        run(None, {"support": x, "labels": np.array(labels), "query": x})[0]
+        for labels in ([0, 0, 1, 3], [0, 0, 1, 2])
+    )
+    np.testing.assert_allclose(np.delete(gap, 2, 1), none, atol=1e-6)
+
+
 def fitted(**how):
     """Classes of one to four examples, and a classifier whose scale was learned on others."""
     draw = np.random.default_rng(0)

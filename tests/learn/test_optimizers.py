@@ -1,5 +1,8 @@
 """A scaler beside an optimiser, and optimisers of a model."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -22,16 +25,17 @@ def test_follow_steps_the_scaler_when_the_optimiser_steps():
     assert scaler.loc.grad is None
 
 
-def follower(lr=0.1):
+def follower(lr=0.1, **options):
     weight = nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=lr)
+    optimizer = torch.optim.SGD([weight], lr=lr, **options)
     scaler = SVS(lr=0.01, kl_weight=0.0, init=10.0)
     follow(scaler, optimizer, queries_per_task=1)
     return weight, optimizer, scaler
 
 
-def test_follow_keeps_to_gradient_scaling_and_skipped_steps():
-    _, optimizer, scaler = follower()
+@pytest.mark.parametrize("how", [{}, {"foreach": True}, {"fused": True}])
+def test_follow_keeps_to_gradient_scaling_and_skipped_steps(how):
+    _, optimizer, scaler = follower(**how)
     amp = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for loss in (scaler(torch.zeros(1)).mean.sum(), scaler(torch.zeros(1)).mean.sum() * torch.inf):
         optimizer.zero_grad()
@@ -52,6 +56,39 @@ def test_follow_keeps_to_zero_grad_and_ignores_schedulers():
     scheduler.step()
     assert scaler.loc.item() == pytest.approx(10 - 0.01)
     assert optimizer.param_groups[1]["lr"] == 0.01  # shown as it steps
+
+
+def test_follow_takes_the_gradients_of_a_closure():
+    weight, optimizer, scaler = follower(momentum=0.9)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (weight + scaler(torch.zeros(1)).mean).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == pytest.approx(11)
+    optimizer.step(closure=closure)
+    assert scaler.loc.item() == pytest.approx(10 - 2 * 0.01)
+    assert scaler.loc not in optimizer.state
+    assert weight.item() == pytest.approx(1 - 0.1 - 0.19)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_a_copy_of_a_followed_optimiser_has_all_its_rates(duplicate):
+    _, optimizer, _ = follower()
+    assert [group["lr"] for group in duplicate(optimizer).param_groups] == [0.1, 0.01]
+
+
+def test_a_loaded_state_leaves_the_scalers_rate_constant():
+    _, optimizer, scaler = follower()
+    optimizer.load_state_dict(optimizer.state_dict())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.0)
+    scaler(torch.zeros(1)).mean.sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.01]
+    assert scaler.loc.item() == pytest.approx(10 - 0.01)
 
 
 def test_follow_twice_is_refused():

@@ -88,6 +88,17 @@ def test_the_first_rows_had_no_precision_and_no_commit(tmp_path):
     assert is_current(found)
 
 
+def test_an_old_row_that_cannot_be_read_is_named(tmp_path):
+    old = write_old(tmp_path / "old", OLD[:1])
+    file = old / "small.csv"
+    head, line, *_ = file.read_text().splitlines()
+    file.write_text(f"{head}\n{line[:40]}\n")
+    with pytest.raises(ValueError, match=r"small.csv has a row that cannot be read"):
+        take(Results(tmp_path / "new"), old)
+    file.write_text(f"{head}\n")
+    assert take(Results(tmp_path / "new"), old) == 0
+
+
 def test_rows_are_taken_once_and_ours_stay(tmp_path):
     theirs, ours = Results(tmp_path / "theirs"), Results(tmp_path / "ours")
     rows = [row("svs_cosine_5w1s", seed=seed, commit="new") for seed in range(3)]

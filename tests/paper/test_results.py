@@ -82,6 +82,8 @@ def test_what_cannot_be_read_is_named(tmp_path):
     (tmp_path / "small.zip").write_bytes(packed[:100] + b"no" + packed[102:])
     with pytest.raises(ValueError, match="is missing or damaged"):
         results.arrays(one)
+    with pytest.raises(ValueError, match="small.zip is damaged"):
+        results.add(replace(one, seed=1), arrays(0.5))
     (tmp_path / "small.zip").write_bytes(packed[:1000])
     with pytest.raises(ValueError, match="small.zip is damaged"):
         results.add(one, arrays(0.5))

@@ -188,6 +188,25 @@ def test_a_new_key_with_its_default_changes_no_hash():
     assert config.hash != small(momentum=0.8).hash
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"lr": 1}, {"lr": 1.0}),
+        ({"weight_decay": 0}, {}),
+        ({"clip": 2, "shot_offset": 1}, {"clip": 2.0, "shot_offset": 1.0}),
+        ({"scaler": "svs", "scaler_options": {"init": 100}}, {"scaler": "svs"}),
+        ({"objective_options": {"aux_scale": 100}}, {}),
+        ({"cotraining": True, "cotraining_options": {"decay": 1}},
+         {"cotraining": True, "cotraining_options": {"decay": 1.0}}),
+        ({"metric": "euclidean"}, {}),
+        ({"host": "matching", "scaler": "svs", "metric": "cosine"},
+         {"host": "matching", "scaler": "svs"}),
+    ],
+)  # fmt: skip
+def test_the_same_run_in_other_words_has_the_same_hash(one, other):
+    assert TrainConfig(dataset="glyphs", **one).hash == TrainConfig(dataset="glyphs", **other).hash
+
+
 def test_a_wrong_key_in_a_file_is_named(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(json.dumps({"dataset": "glyphs", "n_shots": 5}))

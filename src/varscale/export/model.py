@@ -1,6 +1,7 @@
 """A model as one ONNX graph: supports, their labels and queries in, probabilities out."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.export import Dim
 
 from varscale.core.episode import Episode
 from varscale.core.files import write_whole
+from varscale.core.labels import class_counts
 from varscale.export.onnx import check_close, session, trace
 from varscale.functional import log_softmax
 from varscale.hosts import MatchingNetwork, PrototypicalNetwork
@@ -54,9 +56,13 @@ class FewShotGraph(nn.Module):
             model.scale(support, query),
             host.references(support, given, n_way=n_way),
         )
-        mean = scale.q.mean
-        logits = class_scores(host, scale, query, references, given, mean, n_way=n_way)[0]
+        mean, unshot = scale.q.mean, replace(scale, shot_offset=None)
+        logits = class_scores(host, unshot, query, references, given, mean, n_way=n_way)[0]
         missing = (labels != torch.arange(n_way).unsqueeze(1)).all(1)  # classes of probability 0
+        if scale.shot_offset is not None:  # it moves scores towards the mean of classes there are
+            there = logits.masked_fill(missing, 0).sum(-1, keepdim=True) / (~missing).sum()
+            count = class_counts(given, n_way)[0].to(logits)
+            logits = scale.at_shots(torch.where(missing, there, logits), count)
         return log_softmax(logits.masked_fill(missing, -torch.inf)).exp()
 
 

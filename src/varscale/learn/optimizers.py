@@ -115,25 +115,50 @@ def follow(scaler: Scaler, optimizer: Optimizer, *, queries_per_task: int) -> No
         optimizer.add_param_group(_ConstantRate(group, lr=scaler.lr))
     kept: list[Tensor | None] = []
 
-    def hide(*_: Any) -> None:
+    def hide() -> None:
         kept[:] = [p.grad for p in parameters]
         for p in parameters:
             p.grad = None
 
-    def step(*_: Any) -> None:
+    def before(_: Optimizer, args: Any, named: Any) -> tuple[Any, Any] | None:
+        hide()
+        closure = named.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            return None
+
+        def evaluate() -> Any:  # its gradients are the ones to step by
+            value = closure()
+            hide()
+            return value
+
+        return args[:1], {**named, "closure": evaluate}
+
+    def after(*_: Any) -> None:
         for p, gradient in zip(parameters, kept, strict=True):
             p.grad = gradient
+        if (overflow := getattr(optimizer, "found_inf", None)) is not None and overflow.item():
+            return
+        if (factor := getattr(optimizer, "grad_scale", None)) is not None:
+            for p in parameters:  # a fused optimiser unscales its own gradients as it steps
+                if p.grad is not None:
+                    p.grad.div_(factor)
         own.step()
 
-    optimizer.register_step_pre_hook(hide)
-    optimizer.register_step_post_hook(step)
+    def keep_rate(_: Optimizer) -> None:
+        for place, group in enumerate(optimizer.param_groups):
+            if any(p is parameters[0] for p in group["params"]):
+                optimizer.param_groups[place] = _ConstantRate({**group, "lr": scaler.lr})
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)
+    optimizer.register_load_state_dict_post_hook(keep_rate)
 
 
 class _ConstantRate(dict[str, Any]):
     """A parameter group with the learning rate it steps at, whatever a scheduler says."""
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key != "lr":
+        if key != "lr" or "lr" not in self:  # a copy is filled item by item
             super().__setitem__(key, value)
 
 

@@ -35,21 +35,26 @@ def take(results: Results, folder: Path) -> int:
     for file in files:
         here = {row.key: row.commit for row in results.rows(file.stem)}
         with file.open(newline="") as lines:
-            old = [line for line in csv.DictReader(lines) if "scale" in line]
+            reader = csv.DictReader(lines)
+            is_old = "scale" in (reader.fieldnames or ())
+            old = [_read(file, line) for line in reader] if is_old else []
         theirs = Results(folder)
-        for row in map(_read, old) if old else theirs.rows(file.stem):
+        for row in old if is_old else theirs.rows(file.stem):
             if row.key not in here or (row.commit and not here[row.key]):
-                taken = (_rehash(row), _arrays(folder, row)) if old else (row, theirs.arrays(row))
-                new.append(taken)
+                pair = (_rehash(row), _arrays(folder, row)) if is_old else (row, theirs.arrays(row))
+                new.append(pair)
     results.add_all(new)
     return len(new)
 
 
-def _read(line: dict[str, str]) -> Row:
+def _read(file: Path, line: dict[str, str]) -> Row:
     """A row of the layout before; the first ones had neither precision nor commit."""
-    cell = line["config"].removeprefix("miniimagenet/").replace("/", "_")
-    values = {"precision": FLOAT32, "commit": "", **line, "cell": cell, "size": line["scale"]}
-    return parse_row(values)
+    try:
+        cell = line["config"].removeprefix("miniimagenet/").replace("/", "_")
+        values = {"precision": FLOAT32, "commit": "", **line, "cell": cell, "size": line["scale"]}
+        return parse_row(values)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} has a row that cannot be read: {error!r}.") from error
 
 
 def _arrays(folder: Path, row: Row) -> Arrays:

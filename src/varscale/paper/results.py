@@ -16,6 +16,9 @@ from varscale.core.files import write_whole
 
 Arrays = dict[str, np.ndarray]
 
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What reading a damaged zip file may raise."""
+
 FLOAT32: Literal["32-true"] = "32-true"
 """The precision of a run unless it says another; see `config.TrainConfig`."""
 
@@ -148,8 +151,14 @@ class Results:
         """The arrays of all rows of a size, as they are in its zip file."""
         if not self.stored(size):
             return {}
-        with zipfile.ZipFile(self.folder / f"{size}.zip") as file:
-            return {name: file.read(name) for name in file.namelist()}
+        path = self.folder / f"{size}.zip"
+        try:
+            with zipfile.ZipFile(path) as file:
+                return {name: file.read(name) for name in file.namelist()}
+        except DAMAGE as error:
+            raise ValueError(
+                f"{path} is damaged. Restore it, or remove it to run again."
+            ) from error
 
     def stored(self, size: str) -> set[str]:
         """The files (`Row.file`) of a size that are there."""
@@ -159,7 +168,7 @@ class Results:
         try:
             with zipfile.ZipFile(path) as file:
                 return set(file.namelist())
-        except zipfile.BadZipFile as error:
+        except DAMAGE as error:
             raise ValueError(
                 f"{path} is damaged. Restore it, or remove it to run again."
             ) from error
@@ -170,7 +179,7 @@ class Results:
         try:
             with zipfile.ZipFile(path) as file:
                 return unpack(file.read(row.file))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, KeyError, ValueError, *DAMAGE) as error:
             raise ValueError(
                 f"{row.file} in {path} is missing or damaged. Remove the row from {row.size}.csv "
                 "and make it again by varscale reproduce."

@@ -156,6 +156,11 @@ class TrainConfig:
             self.host, scaler=self.scaler, metric=self.metric, preset=self.preset
         )
         content = {name: value for name, value in asdict(self).items() if name not in HARDWARE}
+        for name in _FLOATS:
+            content[name] = _like(1.0, content[name])
+        family = HOSTS[self.host]
+        own_metric = family.default_metric if self.scaler is None else family.scaled_metric
+        content["metric"] = self.metric or own_metric
         for kind, given in chosen.items():
             content[f"{kind}_options"] = {**given, **content[f"{kind}_options"]}
         members: list[tuple[str, Registry[Any], str | None]] = [
@@ -163,13 +168,13 @@ class TrainConfig:
             ("host_options", HOSTS, self.host),
             ("scaler_options", SCALERS, self.scaler),
         ]
-        for kind, registry, name in members:
-            if name is not None:
-                content[kind] = {**registry.defaults(name), **content[kind]}
-        objective = {f.name: f.default for f in fields(Objective)}
-        content["objective_options"] = {**objective, **content["objective_options"]}
+        defaults = {"objective_options": {f.name: f.default for f in fields(Objective)}}
+        defaults |= {kind: registry.defaults(name) for kind, registry, name in members if name}
         if self.cotraining_plan:
-            content["cotraining_options"] = asdict(self.cotraining_plan)
+            defaults["cotraining_options"] = asdict(CotrainingPlan())
+        for kind, values in defaults.items():
+            filled = {**values, **content[kind]}
+            content[kind] = {name: _like(values.get(name), v) for name, v in filled.items()}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
@@ -206,11 +211,18 @@ _TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
 HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
 """What a result does not depend on, but for rounding."""
 
+_FLOATS = ("shot_offset", "lr", "momentum", "weight_decay", "lr_factor", "clip")
+
 _AT_LEAST: dict[str, float] = {
     "n_way": 2, "n_query": 1, "steps": 1, "tasks_per_step": 1, "momentum": 0, "weight_decay": 0,
     "lr_every": 0, "val_every": 0, "val_episodes": 2, "val_way": 2, "val_items": 2,
     "test_query": 1, "checkpoint_every": 0, "log_every": 1, "devices": 1, "num_nodes": 1,
 }  # fmt: skip
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A whole number as a float where the default is one: 1 and 1.0 are the same run."""
+    return float(value) if isinstance(default, float) and type(value) is int else value
 
 
 def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
