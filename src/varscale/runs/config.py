@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import torch
 from varscale.backbones import BACKBONES
 from varscale.core.precision import Precision
 from varscale.core.processes import check_accelerator
-from varscale.core.registry import Registry, unknown
+from varscale.core.registry import unknown
 from varscale.data import Dataset, EpisodeSampler, Split
 from varscale.data.sampler import Queries
 from varscale.hosts import HOSTS
@@ -155,27 +156,20 @@ class TrainConfig:
         chosen = choose_options(
             self.host, scaler=self.scaler, metric=self.metric, preset=self.preset
         )
+        defaults: dict[str, Mapping[str, Any]] = {
+            "host": HOSTS.defaults(self.host),
+            "objective": {f.name: f.default for f in fields(Objective)},
+            "cotraining": asdict(CotrainingPlan()) if self.cotraining else {},
+            "backbone": BACKBONES.defaults(self.backbone) if self.backbone else {},
+            "scaler": SCALERS.defaults(self.scaler) if self.scaler else {},
+        }
         content = {name: value for name, value in asdict(self).items() if name not in HARDWARE}
-        for name in _FLOATS:
-            content[name] = _like(1.0, content[name])
-        family = HOSTS[self.host]
-        own_metric = family.default_metric if self.scaler is None else family.scaled_metric
-        content["metric"] = self.metric or own_metric
-        for kind, given in chosen.items():
-            content[f"{kind}_options"] = {**given, **content[f"{kind}_options"]}
-        members: list[tuple[str, Registry[Any], str | None]] = [
-            ("backbone_options", BACKBONES, self.backbone),
-            ("host_options", HOSTS, self.host),
-            ("scaler_options", SCALERS, self.scaler),
-        ]
-        defaults = {"objective_options": {f.name: f.default for f in fields(Objective)}}
-        defaults |= {kind: registry.defaults(name) for kind, registry, name in members if name}
-        if self.cotraining_plan:
-            defaults["cotraining_options"] = asdict(CotrainingPlan())
+        del content["metric"]  # among the host's options
         for kind, values in defaults.items():
-            filled = {**values, **content[kind]}
-            content[kind] = {name: _like(values.get(name), v) for name, v in filled.items()}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            key = f"{kind}_options"
+            content[key] = {**values, **chosen.get(kind, {}), **content[key]}
+        text = json.dumps(_canonical(content), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
         """Factor of the learning rate at a step: `lr_factor` for every drop before it."""
@@ -211,8 +205,6 @@ _TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
 HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
 """What a result does not depend on, but for rounding."""
 
-_FLOATS = ("shot_offset", "lr", "momentum", "weight_decay", "lr_factor", "clip")
-
 _AT_LEAST: dict[str, float] = {
     "n_way": 2, "n_query": 1, "steps": 1, "tasks_per_step": 1, "momentum": 0, "weight_decay": 0,
     "lr_every": 0, "val_every": 0, "val_episodes": 2, "val_way": 2, "val_items": 2,
@@ -220,9 +212,13 @@ _AT_LEAST: dict[str, float] = {
 }  # fmt: skip
 
 
-def _like(default: Any, value: Any) -> Any:
-    """A whole number as a float where the default is one: 1 and 1.0 are the same run."""
-    return float(value) if isinstance(default, float) and type(value) is int else value
+def _canonical(value: Any) -> Any:
+    """The same value for numbers that are equal: 1 and 1.0 are the same run."""
+    if isinstance(value, Mapping):
+        return {key: _canonical(inner) for key, inner in value.items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
