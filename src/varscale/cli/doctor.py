@@ -83,7 +83,7 @@ def examine() -> dict[str, Any]:
         "bfloat16": bfloat16(),
         "data": str(root),
         "datasets": list_prepared(root),
-        "free": f"{shutil.disk_usage(place).free / 2**30:.0f} GiB",
+        "free disk space": f"{shutil.disk_usage(place).free / 2**30:.0f} GiB",
         "packages": {name: version(name) for name in PACKAGES},
         "conflicts": conflicts(),
     }

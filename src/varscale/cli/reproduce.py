@@ -31,7 +31,9 @@ def parser() -> Parser:
     )
     parser.add_argument("id", type=str | None, nargs="?", help=", ".join(TITLES))
     parser.add_argument(
-        "--print-config", type=str | None, help="print the config of a cell, at the paper's size"
+        "--print-config",
+        type=str | None,
+        help="print the config of a cell as YAML, as the paper has it",
     )
     parser.add_argument(
         "--size",
@@ -201,7 +203,9 @@ def show(args: Namespace, lines: list[Line]) -> None:
     console = Console(highlight=False)
     console.print(shown)
     rows = [row for line in lines for row in line.rows]
-    if rows:
+    if not rows:
+        console.print(f"There are no rows at size {args.size} in {args.results}.")
+    else:
         one, size = rows[0], SIZES[args.size]
         console.print(
             f"Ours: {args.size} size ({size.summary}), {one.dataset} ({one.dataset_hash[:12]}), "
