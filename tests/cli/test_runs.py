@@ -181,6 +181,8 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
     [
         (["--n_shots", "5"], "Did you mean --n_shot?"),
         (["--lr", "high"], "lr: expected a number, got high"),
+        (["--lr_milestones", "[a]"], "lr_milestones: expected a whole number, got a."),
+        (["--n_shot", "[a]"], "n_shot: expected a whole number, got a."),
         (["--metric", "cosin"], "metric: expected euclidean or cosine or dot or norm, got cosin"),
         (["--dataset", "nowhere"], "There is no prepared dataset 'nowhere'"),
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),

@@ -98,7 +98,11 @@ class Parser(ArgumentParser):
 
 def _plain(sentence: str) -> str:
     """A complaint about a value, without the names of Python's types."""
-    parts = re.fullmatch(r'Parser key "(\S+)": (.*?)\W*(?:Got|Given) value: (.*)', sentence)
+    parts = re.fullmatch(
+        r'Parser key "(\S+)": (.*?)\W*(?:Got|Given) value: (.*?)'
+        r"(?: - Expected .*| Given value type: .*)?",  # after an item of a list
+        sentence,
+    )
     expected = re.findall(r"Expected an? (?:typing\.)?(Literal\[[^\]]*\]|<class '\w+'>)", sentence)
     if not parts or not expected:
         return sentence
@@ -106,7 +110,8 @@ def _plain(sentence: str) -> str:
     names = [name.replace("', '", "' or '").replace("'", "") for name in names]
     plain = {"int": "a whole number", "float": "a number", "dict": "KEY VALUE pairs"}
     plain |= {"list": "a list such as [A,B]", "bool": "true or false", "str": "a name"}
-    wanted = " or ".join(plain.get(name, name) for name in names if name != "NoneType")
+    kinds = dict.fromkeys(plain.get(name, name) for name in names if name != "NoneType")
+    wanted = " or ".join(kinds)
     return f"--{parts[1]}: expected {wanted}, got {parts[3]}"
 
 
