@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from varscale.cli.train import parser, with_bases
 from varscale.data import Dataset
 from varscale.runs import TrainConfig
 from varscale.runs.config import resolve, validation
 from varscale.runs.config_files import read_config, shipped_configs
+from varscale.scalers import SCALERS, Fixed
 
 CONFIGS = sorted(shipped_configs().rglob("*.yaml"))
 
@@ -205,6 +207,19 @@ def test_a_new_key_with_its_default_changes_no_hash():
 )  # fmt: skip
 def test_the_same_run_in_other_words_has_the_same_hash(one, other):
     assert TrainConfig(dataset="glyphs", **one).hash == TrainConfig(dataset="glyphs", **other).hash
+
+
+def test_a_members_default_may_be_anything(monkeypatch):
+    def register(kind):
+        class Mine(Fixed):
+            def __init__(self, *, kind=kind, unit=object()):  # noqa: B008
+                super().__init__()
+
+        monkeypatch.setitem(SCALERS._members, "mine", Mine)
+        return TrainConfig(dataset="glyphs", scaler="mine").hash
+
+    assert register(torch.nn.ReLU) == register(torch.nn.ReLU)
+    assert register(torch.nn.ReLU) != register(torch.nn.GELU)
 
 
 def test_a_wrong_key_in_a_file_is_named(tmp_path):

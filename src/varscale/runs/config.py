@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -168,7 +169,7 @@ class TrainConfig:
         for kind, values in defaults.items():
             key = f"{kind}_options"
             content[key] = {**values, **chosen.get(kind, {}), **content[key]}
-        text = json.dumps(_canonical(content), sort_keys=True)
+        text = json.dumps(_canonical(content), sort_keys=True, default=_name)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def rate_factor(self, step: int) -> float:
@@ -219,6 +220,11 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def _name(value: object) -> str:
+    """What JSON cannot hold, the same in every process: a member's default may be anything."""
+    return re.sub(" at 0x[0-9a-f]+", "", getattr(value, "__qualname__", None) or repr(value))
 
 
 def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
