@@ -15,7 +15,8 @@ def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
     """ValueError that says what was asked for, what is known, and what was probably meant."""
     nearest = difflib.get_close_matches(str(got).lower(), known, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return ValueError(f"Unknown {kind} {got!r}; known: {', '.join(sorted(known))}.{hint}")
+    listed = ", ".join(sorted(known)) if len(known) <= MOST_LISTED else f"{len(known)} others"
+    return ValueError(f"Unknown {kind} {got!r}; known: {listed}.{hint}")
 
 
 class Registry(Mapping[str, type[T]]):
