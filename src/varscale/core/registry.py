@@ -10,6 +10,9 @@ T = TypeVar("T")
 Options = Mapping[str, Any]
 """Keyword arguments by name."""
 
+MOST_LISTED = 60
+"""An error lists the known names up to this number."""
+
 
 def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
     """ValueError that says what was asked for, what is known, and what was probably meant."""
