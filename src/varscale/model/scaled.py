@@ -61,15 +61,14 @@ class ScaledModel(nn.Module):
         self.host = host
         self.scaler = scaler
         self.objective = Objective() if objective is None else objective
-        offset = None
-        if shot_offset is not None:
-            if not 0 < shot_offset < math.inf:
-                raise ValueError(f"Expected shot_offset > 0, got {shot_offset!r}.")
-            offset = torch.tensor(math.log(shot_offset))
-        if offset is not None and scaler.learned:
-            self.log_shot_offset = nn.Parameter(offset)
+        if shot_offset is None:
+            self.log_shot_offset = None
+        elif not 0 < shot_offset < math.inf:
+            raise ValueError(f"Expected shot_offset > 0, got {shot_offset!r}.")
+        elif scaler.learned:
+            self.log_shot_offset = nn.Parameter(torch.tensor(math.log(shot_offset)))
         else:
-            self.register_buffer("log_shot_offset", offset)
+            self.register_buffer("log_shot_offset", torch.tensor(math.log(shot_offset)))
         self._noise = Ahead("alpha")
 
     def loss(self, episode: Episode, *, index: int, seed: int = 0) -> Loss:
@@ -144,9 +143,10 @@ class ScaledModel(nn.Module):
                 noise = normal(seed, "predict", index, len(support), samples * self.scaler.size)
                 noise = noise.unflatten(1, (samples, -1)).movedim(1, 0)  # (samples, task, size)
                 draws = self.scaler.sample(scale.q, noise)
-            references = self.host.references(support, labels, n_way=n_way)
+            host = self.host
+            references = host.references(support, labels, n_way=n_way)
             return log_probabilities(
-                self.host, scale, query, references, labels, n_way=n_way, draws=draws
+                host, scale, query, references, labels, n_way=n_way, draws=draws
             )
 
     def _scores(
@@ -158,8 +158,9 @@ class ScaledModel(nn.Module):
         alpha: Tensor | float,
         n_way: int,
     ) -> Tensor:
-        references = self.host.references(support, labels, n_way=n_way)
-        return class_scores(self.host, scale, query, references, labels, alpha, n_way=n_way)
+        host = self.host
+        references = host.references(support, labels, n_way=n_way)
+        return class_scores(host, scale, query, references, labels, alpha, n_way=n_way)
 
     def scale(
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
@@ -170,7 +171,8 @@ class ScaledModel(nn.Module):
     @property
     def shot_offset(self) -> Float[Tensor, ""] | None:
         """The $b$ of the shot law (M23); `None` without one."""
-        return None if self.log_shot_offset is None else self.log_shot_offset.exp()
+        log_offset = self.log_shot_offset
+        return None if log_offset is None else log_offset.exp()
 
     def posterior(
         self, support: Float[Tensor, "task support dim"], query: Float[Tensor, "task query dim"]
