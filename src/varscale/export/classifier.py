@@ -12,8 +12,7 @@ from torch.export import Dim
 from varscale.classifier import FewShotClassifier
 from varscale.core.files import write_whole
 from varscale.export.onnx import check_close, session, trace
-from varscale.model.head import Scale, log_probabilities
-from varscale.scalers.posterior import gaussian
+from varscale.functional import log_softmax
 
 
 class ClassifierGraph(nn.Module):
@@ -30,7 +29,7 @@ class ClassifierGraph(nn.Module):
     labels: Tensor
     count: Tensor
     weight: Tensor
-    alpha: Tensor
+    factor: Tensor
     floor: Tensor
 
     def __init__(self, classifier: FewShotClassifier, reject: float | None) -> None:
@@ -43,17 +42,17 @@ class ClassifierGraph(nn.Module):
         floor = torch.full((len(count),), -torch.inf)
         if reject is not None:
             floor = prior.floor(count, reject)
-        self.host, self.shot_offset = metric.host, prior.shot_offset
+        self.host, self.scale = metric.host, scale
         matrix = metric.whitening.matrix
         self.register_buffer("origin", metric.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
         self.register_buffer("references", references.float())
         self.register_buffer("labels", labels)
-        self.register_buffer("count", count)
+        self.register_buffer("count", count.float())
         self.register_buffer("weight", metric.weight.float())
-        self.register_buffer("alpha", (scale.origin * scale.q.mean).float())
+        self.register_buffer("factor", torch.as_tensor(scale.origin * prior.mean).float())
         self.register_buffer("floor", floor.float())
-        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.alpha)):
+        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
             raise ValueError(
                 "Expected embeddings and a scale within the range of float32, got larger ones. "
                 "Divide the embeddings by a constant, and fit again."
@@ -69,9 +68,8 @@ class ClassifierGraph(nn.Module):
         task = query.unsqueeze(0), self.references, self.labels
         way = self.references.shape[1]
         similarity = self.host.logits(*task, self.weight, n_way=way)[0]
-        scale = Scale(gaussian(self.alpha, torch.zeros_like(self.alpha)), self.shot_offset)
-        log_p = log_probabilities(self.host, scale, *task, n_way=way, count=self.count)[0]
-        return log_p.exp(), ~(similarity >= self.floor).any(-1)
+        logits = self.scale.at_shots(self.factor * similarity, self.count)  # linear in alpha
+        return log_softmax(logits).exp(), ~(similarity >= self.floor).any(-1)
 
 
 def export_classifier(
