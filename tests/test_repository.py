@@ -19,8 +19,6 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
     "arguments",
     [
         ["quickstart.py", "--steps", "2", "--episodes", "20"],
-        ["torch_only.py", "--steps", "3"],
-        ["plug_in.py", "--steps", "3"],
         ["own_scaler.py"],
         ["sentences.py"],
     ],
@@ -38,15 +36,6 @@ def test_every_example_is_run():
     parametrize = next(m for m in test_examples_run.pytestmark if m.name == "parametrize")
     covered = {arguments[0] for arguments in parametrize.args[1]}
     assert covered == {path.name for path in (ROOT / "examples").glob("*.py")}
-
-
-def test_plugging_in_takes_three_more_lines():
-    def lines(name):
-        text = (ROOT / "examples" / name).read_text()
-        body = text[text.index("def main") :]
-        return [line for line in body.splitlines() if line.strip()]
-
-    assert len(lines("plug_in.py")) - len(lines("torch_only.py")) == 3
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_ls_names_every_member(capsys):
     assert set(listing["scalers"]) == {
         "fixed", "together", "svs", "decay", "d-svs", "avs", "d-avs", "d-avs-low-rank"
     }  # fmt: skip
-    assert listing["scalers"]["svs"]["options"]["init"] == 100.0
+    assert listing["scalers"]["svs"]["options"]["init"] is None
+    assert listing["scalers"]["svs"]["options"]["family"] == "log-normal"
+    assert listing["scalers"]["decay"]["options"]["family"] == "normal"
     assert listing["backbones"]["conv4"]["options"]["image_size"] == 84
     assert listing["presets"]["paper"]["options"]["host.kappa"] == 1.0
     assert "glyphs" in listing["datasets"]
@@ -48,7 +50,7 @@ def test_ls_names_every_member(capsys):
             assert all(option in details for option in entry["options"])
         if family != "configs":
             assert len(details.splitlines()) <= 80
-    assert "init=100.0, sigma=0.2" in output(capsys, "ls", "scalers")
+    assert "family=log-normal, init, sigma=0.2" in output(capsys, "ls", "scalers")
 
 
 def test_ls_keeps_names_whole_in_a_narrow_window(capsys, monkeypatch):
@@ -137,7 +139,7 @@ def test_help_of_train_has_every_option_in_a_section(capsys):
     page = output(capsys, "train", "--help")
     assert "\nOptions\n" not in page  # where those in no section would be
     for field in fields(TrainConfig):
-        assert f"--{field.name}" in page
+        assert f"--{'import' if field.name == 'imports' else field.name}" in page
     assert "Learning rate of the weights (default 0.001)" in page
 
 

@@ -237,7 +237,8 @@ def test_divergence_is_said_in_one_line(tiny_images, tmp_path, capsys):
     again = f"varscale train --config {out}/config.yaml --lr 1e+29 --out {out}-2."
     assert f"Train again from step 0 with a lower one: {again}" in last
     out = tmp_path / "scaled"
-    assert run(*TRAIN, "--scaler", "svs", "--lr", "1e30", "--steps", "20", "--out", out) == 1
+    words = ("--scaler", "svs", "--preset", "reproduction", "--lr", "1e30", "--steps", "20")
+    assert run(*TRAIN, *words, "--out", out) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     words = last.partition("lower one: varscale ")[2].partition(". (")[0].split()
     assert "--scaler_options.lr" in words
@@ -341,13 +342,15 @@ def test_demo_makes_the_table_and_the_plots_and_never_twice(tmp_path, capsys):
     words = ("demo", "--out", tmp_path / "demo", "--steps", "2", "--episodes", "20")
     assert run(*words) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("no scaling", "SVS", "D-SVS", "D-AVS", "gain, paired"))
+    methods = {"fixed 1", "fixed 10", "fixed 100", "SVS", "D-SVS", "D-AVS"}
+    assert all(name in out for name in (*methods, "Best of the grid"))
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
     assert "Worst tasks" in (tmp_path / "demo" / "report.html").read_text()
     before = (tmp_path / "demo" / "svs" / "metrics.jsonl").stat().st_mtime_ns
     assert run(*words, "--json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert set(report["methods"]) == {"no scaling", "SVS", "D-SVS", "D-AVS"}
+    assert set(report["methods"]) == methods
+    assert report["best_of_grid"] in methods
     assert (tmp_path / "demo" / "svs" / "metrics.jsonl").stat().st_mtime_ns == before
     assert run("demo", "--out", tmp_path / "demo", "--steps", "3") == 2
     assert "was made with other settings" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from varscale.cli.main import main
 from varscale.export import classifier as onnx_classifier
 from varscale.export import model as onnx_model
 from varscale.export.model import FewShotGraph, export_model
+from varscale.export.onnx import session
 from varscale.functional import log_softmax
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
@@ -119,7 +120,7 @@ def test_a_number_that_no_support_has_gets_no_probability(tmp_path):
 def test_a_number_that_no_support_has_does_not_move_the_others(host, tmp_path):
     model = varscale.create(host, **DIM, scaler="svs", shot_offset=0.6).eval()
     export_model(model, tmp_path / "m.onnx")
-    run = onnx_model.session((tmp_path / "m.onnx").read_bytes()).run
+    run = session((tmp_path / "m.onnx").read_bytes()).run
     x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     gap, none = (
         run(None, {"support": x, "labels": np.array(labels), "query": x})[0]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from varscale.cli.main import main
-from varscale.paper.claims import CLAIMS, Everything, judge_all
-from varscale.paper.evidence import Estimate, Evidence, above, below, within
+from varscale.paper.claims import CLAIMS, judge_all
+from varscale.paper.evidence import Estimate, Everything, Evidence, above, below, within
 from varscale.paper.grid import cells, entries
 from varscale.paper.results import FLOAT32, Results, Row
 
@@ -137,6 +137,14 @@ def test_there_are_24_and_without_results_nothing_is_claimed(tmp_path):
     found = answers(tmp_path)
     assert found.pop("C23") == found.pop("C24") == "holds"  # mathematics
     assert set(found.values()) == {"undecided"}
+
+
+def test_claims_are_about_cells_of_the_grid():
+    known = {*cells(entries()), "grid_cosine_5w1s", "grid_cosine_5w5s"}  # chosen in validation
+    for claim in CLAIMS.values():
+        pairs = [pair.split(">") for pair in f"{claim['gains']} {claim['beside']}".split()]
+        assert known.issuperset(name for pair in pairs for name in pair), claim["id"]
+        assert {len(pair) for pair in pairs} <= {2}
 
 
 def test_with_convincing_rows_all_hold(convincing):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from varscale.cli.main import main
-from varscale.paper.claims import Everything
 from varscale.paper.document import markdown
+from varscale.paper.evidence import Everything
 from varscale.paper.grid import cells, entries
 from varscale.paper.importer import stand_in
 from varscale.paper.reproduce import Job, missing

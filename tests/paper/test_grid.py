@@ -3,7 +3,8 @@
 import pytest
 
 from varscale.cli.main import main
-from varscale.cli.train import parser, with_bases
+from varscale.cli.parser import ACTIONS
+from varscale.cli.train import with_bases
 from varscale.paper.grid import (
     cell,
     cell_at,
@@ -83,7 +84,7 @@ def test_every_cell_can_be_printed_and_trained_from(tmp_path, capsys):
     assert main(["reproduce", "--print-config", "tadam_5w5s"]) == 0
     assert capsys.readouterr().out == file.read_text()
     assert "# Table 1, ResNet-12: TADAM, 5-shot: published 76.70 ± 0.30 %." in file.read_text()
-    args = parser().parse_args(with_bases(["--config", str(file)]))
+    args = ACTIONS["train"][0]().parse_args(with_bases(["--config", str(file)]))
     assert (args.lr_milestones, args.scaler_options) == ([15000, 17500, 20000], {"alpha": 7.5})
 
 

@@ -23,7 +23,14 @@ from varscale.runs import TrainConfig
 from varscale.version import source_commit
 
 SHORT = TrainConfig(
-    **TINY, test_query=4, steps=40, lr_every=20, val_every=10, val_episodes=20, checkpoint_every=5
+    **TINY,
+    preset="reproduction",
+    test_query=4,
+    steps=40,
+    lr_every=20,
+    val_every=10,
+    val_episodes=20,
+    checkpoint_every=5,
 )
 SCALERS = {"pn": None, "svs": "svs", "dsvs": "d-svs"}
 

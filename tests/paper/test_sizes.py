@@ -11,8 +11,9 @@ from varscale.runs import TrainConfig
 
 def test_small_keeps_the_ratios_of_the_schedule():
     full = TrainConfig(
-        "images", backbone="conv4", scaler="d-avs", steps=20_000, lr_every=2000, metric="cosine"
-    )
+        "images", preset="reproduction", backbone="conv4", scaler="d-avs", steps=20_000,
+        lr_every=2000, metric="cosine",
+    )  # fmt: skip
     small = resize(full, "small", "other")
     assert (small.dataset, small.steps, small.lr_every) == ("other", 3000, 300)
     assert small.objective_options["aux_epochs"] == pytest.approx(150 * 0.15)
@@ -33,8 +34,8 @@ def test_small_keeps_the_ratios_of_the_schedule():
 @pytest.mark.parametrize("prior_sigma", [None, "sqrt"])
 def test_small_keeps_the_weight_of_the_prior_of_d_avs(prior_sigma):
     full = TrainConfig(
-        "images", backbone="conv4", scaler="d-avs", steps=20_000, lr_every=2000, metric="cosine",
-        scaler_options={"prior_sigma": prior_sigma},
+        "images", preset="reproduction", backbone="conv4", scaler="d-avs", steps=20_000,
+        lr_every=2000, metric="cosine", scaler_options={"prior_sigma": prior_sigma},
     )  # fmt: skip
     small = replace(resize(full, "small"), backbone_options={"image_size": 32})
 

@@ -4,17 +4,17 @@ import random
 
 import numpy as np
 
-from varscale.bench.timing import Ratio, interleave
+from varscale.bench.timing import interleave
 from varscale.data import EpisodeSampler
 
 N_CLASSES, PER_CLASS, N_WAY, N_ITEMS = 64, 600, 5, 16
+LABELS = np.repeat(np.arange(N_CLASSES), PER_CLASS)
 BATCH = 200
 
 
-def sampler_over_numpy(repeats: int) -> list[Ratio]:
+def sampler_over_numpy(repeats: int) -> dict[str, float]:
     """Measure drawing 5-way 1-shot 15-query episodes of 64 classes x 600 items over numpy."""
-    labels = np.repeat(np.arange(N_CLASSES), PER_CLASS)
-    sampler = EpisodeSampler(labels, n_way=N_WAY, n_shot=1, n_query=N_ITEMS - 1)
+    sampler = EpisodeSampler(LABELS, n_way=N_WAY, n_shot=1, n_query=N_ITEMS - 1)
     place, rng = random.Random(0), np.random.default_rng(0)
 
     def one() -> None:
@@ -26,22 +26,17 @@ def sampler_over_numpy(repeats: int) -> list[Ratio]:
     # Many short turns, so that most of them run undisturbed.
     ones = interleave(one, lambda: choose(rng), repeats=10 * repeats, calls=20)
     batches = interleave(batch, lambda: choose_many(rng, BATCH), repeats=10 * repeats, calls=2)
-    return [
-        Ratio(
-            "sampler_one_over_numpy",
-            ones[0] / ones[1],
-            1.5,
-            False,
-            "one episode by its number over numpy's choice of classes and of items, class by class",
-        ),
-        Ratio(
-            "sampler_batch_over_numpy",
-            batches[0] / batches[1],
-            4.0,
-            False,
-            "200 episodes at once over as many from numpy's integers, decoded the same way",
-        ),
-    ]
+    return {
+        "sampler_one_over_numpy": ones[0] / ones[1],
+        "sampler_batch_over_numpy": batches[0] / batches[1],
+    }
+
+
+def episodes_per_second(repeats: int) -> dict[str, float]:
+    """Measure 5-way 5-shot 15-query episodes per second, of the same items."""
+    sampler = EpisodeSampler(LABELS, n_way=5, n_shot=5, n_query=15)
+    (seconds,) = interleave(lambda: sampler.batch(0, 5000), repeats=min(repeats, 10))
+    return {"episodes_per_s": 5000 / seconds}
 
 
 def choose(rng: np.random.Generator) -> list[np.ndarray]:

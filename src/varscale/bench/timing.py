@@ -10,21 +10,13 @@ from torch.profiler import ProfilerActivity, profile
 
 @dataclass(frozen=True)
 class Ratio:
-    """A measured ratio and its bound.
-
-    Attributes:
-        key: Name of the ratio.
-        value: Measured value.
-        target: The bound.
-        at_least: Whether it is a lower bound.
-        meaning: What is divided by what.
-    """
+    """A measured ratio and its bound."""
 
     key: str
     value: float
-    target: float
-    at_least: bool
-    meaning: str
+    target: float  # the bound
+    at_least: bool  # whether it is a lower bound
+    meaning: str  # what is divided by what
 
     @property
     def met(self) -> bool:
@@ -55,22 +47,14 @@ def turns(
     return [measured[warm_up:] for measured in seconds]
 
 
-def interleave(
-    *steps: Callable[[], object], repeats: int, calls: int = 1, warm_up: int = 1
-) -> list[float]:
+def interleave(*steps: Callable[[], object], repeats: int, calls: int = 1) -> list[float]:
     """Median seconds of each step, measured in `turns`."""
-    return [median(m) for m in turns(*steps, repeats=repeats, calls=calls, warm_up=warm_up)]
+    return [median(measured) for measured in turns(*steps, repeats=repeats, calls=calls)]
 
 
-def ratio_of(
-    above: Callable[[], object],
-    below: Callable[[], object],
-    *,
-    repeats: int,
-    warm_up: int = 2,
-) -> float:
+def ratio_of(above: Callable[[], object], below: Callable[[], object], *, repeats: int) -> float:
     """Median ratio of the times of two steps, taken turn by turn so that a slow moment cancels."""
-    first, second = turns(above, below, repeats=repeats, warm_up=warm_up)
+    first, second = turns(above, below, repeats=repeats, warm_up=2)
     return median(a / b for a, b in zip(first, second, strict=True))
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
@@ -15,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier.file import Stored
+from varscale.classifier.file import read_classifier, write_classifier
 from varscale.classifier.learner import PriorLearner, ScalerName
 from varscale.classifier.prior import LARGEST, Prior, fixed_prior
 from varscale.learn.quadrature import GUESS
@@ -108,10 +109,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
     ) -> "FewShotClassifier":
         """Add examples, of new classes or of known ones; the prior stays as it is.
 
@@ -190,24 +188,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the classifier into one file, tensors and JSON."""
         check_is_fitted(self, "centres_")
         params = {**self.get_params(deep=False), "prior": None, "random_state": None}
-        names = getattr(self, "feature_names_in_", None)
-        features = None if names is None else names.tolist()
-        means = self.classes_, self.centres_, self.counts_, self.own_
-        Stored(*means, self.prior_, params, features).write(Path(path))
+        write_classifier(Path(path), vars(self), params)
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":
         """Load a saved classifier. Never executes code; fitted again, it keeps its prior."""
-        stored = Stored.read(Path(path))
+        fitted, params = read_classifier(Path(path))
         try:
-            self = cls(**{**stored.params, "prior": stored.prior, "random_state": 0})
+            self = cls(**{**params, "prior": fitted["prior_"], "random_state": 0})
         except TypeError as e:
             raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
-        self.prior_, self.classes_ = stored.prior, stored.classes
-        self.centres_, self.counts_, self.own_ = stored.centres, stored.counts, stored.own
-        self.n_features_in_ = stored.prior.dim
-        if stored.features is not None:
-            self.feature_names_in_ = np.array(stored.features, dtype=object)
+        for name, value in fitted.items():
+            setattr(self, name, value)
         return self
 
     @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
@@ -238,15 +230,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
             return fixed_prior(self.prior, dim)
-        learned = PriorLearner(
-            scaler=self.scaler,
-            center=self.center,
-            shrinkage=self.shrinkage,
-            effective_tasks=self.effective_tasks,
-            init=self.init,
-            steps=self.steps,
-            seed=_seed(self.random_state),
-        )(x, labels)
+        options = {f.name: getattr(self, f.name) for f in fields(PriorLearner) if f.name != "seed"}
+        learned = PriorLearner(**options, seed=_seed(self.random_state))(x, labels)
         if learned is None:
             warnings.warn(
                 "Fewer than two classes have two examples, so no scale can be learned. "

@@ -54,20 +54,11 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True)
 class PriorLearner:
-    """Learns a prior from base classes.
+    """Learns a prior from base classes, with the arguments of `FewShotClassifier`.
 
-    Args:
-        scaler: `svs`, or `d-svs` for one weight per dimension under the hierarchical prior.
-        center: Put the origin at the mean of the base classes.
-        shrinkage: Of the covariance within classes towards the identity, before whitening by it;
-            `None` for no whitening. `"auto"` is 0.9 where the base set has ten classes and as many
-            items beyond its classes as dimensions, else `None`.
-        effective_tasks: Independent tasks that the base classes are worth: an eighth of their
-            number when not given. `"cv"` chooses that, half or twice as many on held-out classes:
-            the least within one standard error of the best (M30).
-        init: Initial value of the scale.
-        steps: Steps in which the weights of dimensions are learned.
-        seed: Seed of folds, tasks and draws.
+    `shrinkage="auto"` is 0.9 where the base set has ten classes and as many items beyond its
+    classes as dimensions, else `None`. `effective_tasks="cv"` chooses an eighth of the number of
+    classes, half or twice as many: the least within one standard error of the best (M30).
     """
 
     scaler: ScalerName = "svs"
@@ -87,23 +78,15 @@ class PriorLearner:
             raise ValueError(f"Expected steps >= 1, got {self.steps!r}.")
         if not (self.shrinkage in (None, "auto") or _is_within(self.shrinkage, 0, 1)):
             raise ValueError(f'Expected shrinkage in 0..1, "auto" or None, got {self.shrinkage!r}.')
-        if not (
-            self.effective_tasks in (None, "cv") or _is_within(self.effective_tasks, 1e-6, 1e12)
-        ):
-            raise ValueError(
-                f'Expected effective_tasks > 0, "cv" or None, got {self.effective_tasks!r}.'
-            )
+        tasks = self.effective_tasks
+        if not (tasks in (None, "cv") or _is_within(tasks, 1e-6, 1e12)):
+            raise ValueError(f'Expected effective_tasks > 0, "cv" or None, got {tasks!r}.')
 
     @torch.inference_mode(False)  # it learns, whatever it is called under
     def __call__(
         self, x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"]
     ) -> Prior | None:
-        """Learn from items of base classes; `None` if fewer than two classes have two items.
-
-        Args:
-            x: Embeddings.
-            labels: Their classes, as numbers from 0.
-        """
+        """Learn from items of classes 0, 1, ...; `None` if fewer than two have two items."""
         unit = unit_of(x.abs().max().double())
         if unit != 1:  # the scale of the cosine does not depend on the size
             x = (x.double() / unit).to(x.dtype)
@@ -173,16 +156,9 @@ class PriorLearner:
             },
             shot_offset=max(float(recipe.start.shot_offset or 0), 0.01),
         )
+        model, table = model.to(x.device, non_blocking=True), whitening(x).float()
         tasks = MixedTasks(labels, seed=self.seed, stream="weights")
-        table = whitening(x).float()
-        learn_scaler(
-            model.to(x.device, non_blocking=True),
-            table,
-            tasks,
-            steps=self.steps,
-            tasks_per_step=8,
-            seed=self.seed,
-        )
+        learn_scaler(model, table, tasks, steps=self.steps, tasks_per_step=8, seed=self.seed)
         with torch.no_grad():
             weight = model.scaler(table.new_zeros(x.shape[1])).mean
         return WeightedCosine(whitening, (weight / weight.mean()).to(x.dtype))
@@ -195,19 +171,16 @@ class PriorLearner:
         n_classes = int(labels.max()) + 1
         learns = self.center or recipe.shrinkage is not None or recipe.start is not None
         if n_classes < MIN_CLASSES or not learns:
-            return draw_similarities(
-                self._metric(recipe, x, labels), x, labels, labels, self.seed, 0
-            )
+            metric = self._metric(recipe, x, labels)
+            return draw_similarities(metric, x, labels, labels, self.seed, 0)
         orders = uniform(self.seed, "folds", 0, DEALS, n_classes).argsort(1)
         folds, drawn = folds_of(n_classes), []
         deals = DEALS if recipe.start is None else DEALS // 2  # D-SVS learns again in every fold
         for number in range(folds * deals):
             inside = np.isin(labels, orders[number // folds][number % folds :: folds])
             metric = self._metric(recipe, x[~inside], number_classes(labels[~inside]))
-            fold = labels[inside]
-            drawn += draw_similarities(
-                metric, x[inside], number_classes(fold), fold, self.seed, number
-            )
+            fold, numbers = labels[inside], number_classes(labels[inside])
+            drawn += draw_similarities(metric, x[inside], numbers, fold, self.seed, number)
         return join(drawn)
 
     def _origin_factor(self, n_classes: int) -> float:
@@ -219,8 +192,7 @@ class PriorLearner:
         return origin_factor(n_classes * (1 - 1 / folds_of(n_classes)), own=False)
 
     def _fit(self, tasks: list[Similarities], n_classes: int, origin: float = 1.0) -> Scale:
-        effective_tasks = n_classes / 2
-        return fit_scale(tasks, effective_tasks=effective_tasks, init=self.init, origin=origin)
+        return fit_scale(tasks, effective_tasks=n_classes / 2, init=self.init, origin=origin)
 
 
 def folds_of(n_classes: int) -> int:

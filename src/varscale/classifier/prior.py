@@ -130,30 +130,18 @@ class Prior:
         count: Int[Tensor, " way"],
         own: Bool[Tensor, " way"] | None = None,
     ) -> Float[Tensor, "task query way"]:
-        """Log-probabilities of the queries' classes.
+        """Log-probabilities of the queries' classes, from the `metric.references` of these.
 
-        Args:
-            query: Embeddings.
-            references: What `metric.references` made of the class means.
-            count: Examples of each class.
-            own: Whether each is one of the base classes; see `scale`.
+        `count` is the number of examples of each class; for `own` see `scale`.
         """
-        return log_probabilities(
-            self.metric.host,
-            self.scale(own),
-            self.metric.embed(query),
-            references,
-            _labels(references),
-            n_way=references.shape[1],
-            count=count,
-        )
+        scale, query, n_way = self.scale(own), self.metric.embed(query), references.shape[1]
+        task = query, references, _labels(references)
+        return log_probabilities(self.metric.host, scale, *task, n_way=n_way, count=count)
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """Similarity below which a class rejects a query, by its number of supports (M29).
 
-        Args:
-            count: Supports of each class.
-            share: Share of queries of known classes that may be rejected.
+        At most a `share` of the queries of known classes is rejected.
         """
         if not 0 < share < 1:
             raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
@@ -188,9 +176,8 @@ class Prior:
     @classmethod
     def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Prior":
         """Read what `facts` and `tensors` gave."""
-        metric = WeightedCosine(
-            Whitening(tensors["mean"], tensors.get("matrix")), tensors["weight"]
-        )
+        whitening = Whitening(tensors["mean"], tensors.get("matrix"))
+        metric = WeightedCosine(whitening, tensors["weight"])
         conformity = None
         if "quantiles" in tensors:
             conformity = Conformity(tensors["shots"], tensors["quantiles"], tensors["fold_classes"])

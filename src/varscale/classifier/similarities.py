@@ -13,15 +13,9 @@ from varscale.model.rows import take_rows
 def draw_similarities(
     metric: WeightedCosine, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
 ) -> list[Similarities]:
-    """Draw tasks of all shapes that some classes have items for.
+    """Draw tasks of all shapes that some classes have items for, in stream `number` of a seed.
 
-    Args:
-        metric: Compares their items.
-        x: Embeddings.
-        labels: Their classes, as numbers from 0.
-        names: What to call those classes among others.
-        seed: Seed of the tasks.
-        number: Number of their stream.
+    Classes are numbers from 0, called `names` among those of other draws.
     """
     tasks = MixedTasks(
         labels, ways=(5, 10), shots=(1, 2, 3, 5, 10, 20), seed=seed, stream=f"fold{number}"
@@ -48,12 +42,8 @@ def join(drawn: list[Similarities]) -> list[Similarities]:
     shapes: dict[tuple[int, ...], list[Similarities]] = {}
     for tasks in drawn:
         shapes.setdefault((tasks.shot, *tasks.similarity.shape[1:]), []).append(tasks)
+    names = ("similarity", "labels", "classes")
     return [
-        Similarities(
-            shape[0],
-            torch.cat([p.similarity for p in parts]),
-            torch.cat([p.labels for p in parts]),
-            torch.cat([p.classes for p in parts]),
-        )
-        for shape, parts in shapes.items()
+        Similarities(shot, *(torch.cat([getattr(p, name) for p in parts]) for name in names))
+        for (shot, *_), parts in shapes.items()
     ]

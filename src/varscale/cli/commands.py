@@ -6,17 +6,11 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """One command of the program.
-
-    Attributes:
-        module: File in `varscale.cli` that has it.
-        summary: What it does, in a sentence.
-        group: Who needs it; empty for one that the first page leaves to `varscale data --help`.
-    """
+    """One command of the program: the file that has it, what it does, and who needs it."""
 
     module: str
     summary: str
-    group: str = ""
+    group: str = ""  # the first page leaves it to `varscale data --help`
 
 
 TRY, CLASSIFY = "Try it", "Classify with a few examples per class"
@@ -55,26 +49,20 @@ def overview() -> str:
         "First example: varscale demo",
     ]
     for group in (TRY, CLASSIFY, TRAIN, PAPER):
-        own = {name: command for name, command in COMMANDS.items() if command.group == group}
-        lines += ["", group, *(f"  {name:10} {own[name].summary}" for name in own)]
+        lines += ["", group, *_summaries(group)]
     lines += ["", "varscale COMMAND --help shows a command's options and an example."]
     return "\n".join(lines)
 
 
 def data_overview() -> str:
     """The help of `varscale data`, which only has commands of its own."""
-    own = {name: command for name, command in COMMANDS.items() if name.startswith("data ")}
-    return "\n".join(
-        [
-            "varscale data COMMAND",
-            "",
-            COMMANDS["data"].summary,
-            "",
-            *(f"  {name.split()[1]:10} {command.summary}" for name, command in own.items()),
-            "",
-            "Example: varscale data prepare mine path/to/folder",
-        ]
-    )
+    lines = ["varscale data COMMAND", "", COMMANDS["data"].summary, "", *_summaries("")]
+    return "\n".join([*lines, "", "Example: varscale data prepare mine path/to/folder"])
+
+
+def _summaries(group: str) -> list[str]:
+    own = {name: command for name, command in COMMANDS.items() if command.group == group}
+    return [f"  {name.split()[-1]:10} {command.summary}" for name, command in own.items()]
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:

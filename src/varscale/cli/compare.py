@@ -1,48 +1,30 @@
 """`varscale compare`: compare two runs on the same test tasks."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
-from rich.console import Console
 from rich.table import Column, Table
 
-from varscale.cli.evaluate import test_of
-from varscale.cli.parser import Parser, command
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option, take
 from varscale.evaluation import compare
 from varscale.report.text import describe, in_words, percent
 from varscale.runs import Run
-from varscale.runs.scores import (
+from varscale.runs.scores import Test, facts, over_seeds, runs_in, score, settle, task_of
+
+
+@command(
+    "Compare two runs, or two folders of runs with different seeds, on the same test tasks.",
+    "varscale compare runs/pn runs/svs --episodes 10000",
+    option("run_a", "run directory, or a folder of runs"),
+    option("run_b", "run directory to compare it with, or a folder of runs"),
     Test,
-    facts,
-    over_seeds,
-    runs_in,
-    score,
-    settle,
-    task_of,
 )
-
-
-def parser() -> Parser:
-    """Options of the command."""
-    parser = command(
-        "Compare two runs, or two folders of runs with different seeds, on the same test tasks.",
-        "varscale compare runs/pn runs/svs --episodes 10000",
-    )
-    parser.add_argument("run_a", type=str, help="run directory, or a folder of runs")
-    parser.add_argument(
-        "run_b", type=str, help="run directory to compare it with, or a folder of runs"
-    )
-    parser.add_class_arguments(Test, None)
-    return parser
-
-
 def run(args: Namespace) -> None:
     """Test both on the same tasks, and print the paired difference."""
     pairs = pair(Path(args.run_a), Path(args.run_b))
-    test = test_of(args)
+    test = take(args, Test)
     datasets = {run.config.dataset for both in pairs for run in both}
     if test.dataset is None and len(datasets) > 1:
         raise ValueError(
@@ -59,28 +41,17 @@ def run(args: Namespace) -> None:
     report: dict[str, Any] = {"pairs": rows}
     if len(rows) > 1:
         report["seeds"] = over_seeds([row["difference"] for row in rows])
-    first = pairs[0][0]
-    report |= {"episodes": test.episodes, **facts(first, test, task_of(first, test)[1])}
-    if args.json:
-        sys.stdout.write(json.dumps(report) + "\n")
-        return
+    report |= {"episodes": test.episodes, **facts(pairs[0][0], test)}
     table = Table(Column("run", overflow="fold"), "accuracy %", "B - A, paired", "NLL", "ECE %")
     for row in rows:
-        for side in ("a", "b"):
-            figures = row[side]
-            table.add_row(
-                f"{side.upper()} {figures['run']}",
-                percent(figures["accuracy"], figures["ci95"]),
-                percent(row["difference"], row["ci95"]) if side == "b" else "",
-                f"{figures['nll']:.4f}",
-                f"{100 * figures['ece']:.2f}",
-                end_section=side == "b",
-            )
-    console = Console(highlight=False)
-    console.print(table)
-    if "seeds" in report:
-        console.print(f"B - A {in_words(report['seeds'])}")
-    console.print(f"{describe(report)}; intervals are 95 % over tasks.")
+        for side, gap in (("a", ""), ("b", percent(row["difference"], row["ci95"]))):
+            figures, name = row[side], f"{side.upper()} {row[side]['run']}"
+            accuracy = percent(figures["accuracy"], figures["ci95"])
+            others = f"{figures['nll']:.4f}", f"{100 * figures['ece']:.2f}"
+            table.add_row(name, accuracy, gap, *others, end_section=side == "b")
+    notes = [f"B - A {in_words(report['seeds'])}"] if "seeds" in report else []
+    notes.append(f"{describe(report)}; intervals are 95 % over tasks.")
+    reply(args, report, [table, *notes])
 
 
 def pair(path_a: Path, path_b: Path) -> list[tuple[Run, Run]]:

@@ -1,54 +1,38 @@
 """`varscale doctor`: show versions, devices and known conflicts."""
 
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
-import sys
 import time
 from typing import Any
 
 import torch
 from jsonargparse import Namespace
-from rich.console import Console
 from rich.table import Table
 
-from varscale.cli.parser import Parser, command
+from varscale.cli.output import reply
+from varscale.cli.parser import command
 from varscale.core.allocator import keep_memory
 from varscale.data.store import data_root, list_prepared
 from varscale.version import __version__
 
 PACKAGES = {
-    "torch": "",
-    "numpy": "",
-    "scikit-learn": "",
-    "safetensors": "",
-    "jsonargparse": "",
-    "lightning-fabric": "train",
-    "tensorboard": "train",
-    "matplotlib": "train",
+    **dict.fromkeys(("torch", "numpy", "scikit-learn", "safetensors", "jsonargparse"), ""),
+    **dict.fromkeys(("lightning-fabric", "tensorboard", "matplotlib"), "train"),
     "pytorch-metric-learning": "metric-learning",
     "pooch": "download",
 }
 """Packages that varscale uses, and the extra that installs each."""
 
-
 WORTH = 0.8
 """Share of the float32 time below which bfloat16 is recommended."""
 
 
-def parser() -> Parser:
-    """Options of the command."""
-    return command("Show versions, devices and known conflicts.", "varscale doctor")
-
-
+@command("Show versions, devices and known conflicts.", "varscale doctor")
 def run(args: Namespace) -> None:
     """Print the findings."""
     found = examine()
-    if args.json:
-        sys.stdout.write(json.dumps(found) + "\n")
-        return
     table = Table("what", "found")
     for name, value in found.items():
         if name not in ("conflicts", "packages"):
@@ -56,17 +40,15 @@ def run(args: Namespace) -> None:
     for name, version in found["packages"].items():
         extra = f"not installed: pip install 'varscale[{PACKAGES[name]}]'"
         table.add_row(name, version or extra)
-    console = Console(highlight=False)
-    console.print(table)
-    for conflict in found["conflicts"]:
-        console.print(f"conflict: {conflict}")
-    if not found["conflicts"]:
-        console.print("no known conflicts")
+    notes = [f"conflict: {conflict}" for conflict in found["conflicts"]]
+    reply(args, found, [table, *(notes or ["no known conflicts"])])
 
 
 def examine() -> dict[str, Any]:
     """Collect everything that the command shows."""
     root = data_root()
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    mps = ["mps"] if torch.backends.mps.is_available() else []
     place = next(p for p in (root, *root.parents) if p.exists())
     return {
         "varscale": __version__,
@@ -74,7 +56,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "devices": devices(),
+        "devices": ["cpu", *gpus, *mps],
         "allocator": (
             "glibc: freed memory is kept between steps"
             if keep_memory()
@@ -106,12 +88,6 @@ def bfloat16() -> str:
     return f"a convolution takes {ratio:.2f} of its float32 time: bf16-mixed is {verdict}"
 
 
-def devices() -> list[str]:
-    """Devices to train on."""
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
-
-
 def conflicts() -> list[str]:
     """Combinations of packages and settings that do not work, or are slow."""
     found = []
@@ -126,9 +102,8 @@ def conflicts() -> list[str]:
             "this torch is built for CUDA, but finds no GPU. Check the driver, or install the "
             "smaller CPU build."
         )
-    if os.environ.get("OMP_NUM_THREADS", "").isdecimal() and (
-        int(os.environ["OMP_NUM_THREADS"]) > (os.cpu_count() or 1)
-    ):
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads) > (os.cpu_count() or 1):
         found.append("OMP_NUM_THREADS is larger than the number of cores: steps will be slow.")
     return found
 

@@ -1,37 +1,27 @@
 """`varscale embed`: write the embeddings of a dataset to a file."""
 
 import io
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from jsonargparse import Namespace
 
-from varscale.cli.parser import Parser, command
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option
 from varscale.core.allocator import keep_memory
 from varscale.core.files import write_whole
 from varscale.evaluation.evaluation import embed_split
 from varscale.runs import Run
 
 
-def parser() -> Parser:
-    """Options of the command."""
-    parser = command(
-        "Embed every item of a dataset with a run's best model, and write them to an npz file.",
-        "varscale embed runs/svs glyphs.npz",
-    )
-    parser.add_argument("run", type=str, help="run directory")
-    parser.add_argument("file", type=str, help="file to write, ending in .npz")
-    parser.add_argument(
-        "--dataset",
-        type=str | None,
-        help="dataset to embed, with items of the same shape; by default the run's own",
-    )
-    return parser
-
-
+@command(
+    "Embed every item of a dataset with a run's best model, and write them to an npz file.",
+    "varscale embed runs/svs glyphs.npz",
+    option("run", "run directory"),
+    option("file", "file to write, ending in .npz"),
+    option("--dataset", "dataset to embed, with items of the same shape; by default the run's own"),
+)
 def run(args: Namespace) -> None:
     """Write embeddings, labels, class names and splits, as `varscale data prepare` reads them."""
     keep_memory()
@@ -52,11 +42,8 @@ def run(args: Namespace) -> None:
     )
     Path(args.file).parent.mkdir(parents=True, exist_ok=True)
     write_whole(Path(args.file), buffer.getvalue())
-    if args.json:
-        sys.stdout.write(json.dumps({"file": args.file, "shape": list(items.shape)}) + "\n")
-        return
-    name = Path(args.file).stem
-    sys.stdout.write(
+    shown = (
         f"{args.file}: {len(items):,} embeddings of {items.shape[1]} numbers.\n"
-        f"Now prepare it: varscale data prepare {name} {args.file}\n"
+        f"Now prepare it: varscale data prepare {Path(args.file).stem} {args.file}"
     )
+    reply(args, {"file": args.file, "shape": list(items.shape)}, shown)

@@ -1,33 +1,28 @@
 """`varscale export`: write a run or a fitted classifier as one ONNX file."""
 
-import json
-import sys
 from pathlib import Path
 
 from jsonargparse import Namespace
 
-from varscale.cli.parser import Parser, command
-from varscale.export.model import export_model
+from varscale.classifier import FewShotClassifier
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option
+from varscale.export import export_classifier, export_model
 from varscale.runs import Run
 
 
-def parser() -> Parser:
-    """Options of the command."""
-    parser = command(
-        "Write a fitted classifier, or a run's best model, as one ONNX file. A classifier includes "
-        "its classes; a run's model takes the support set as an input.",
-        "varscale export intents.safetensors intents.onnx --reject 0.1",
-    )
-    parser.add_argument("model", type=str, help="file that varscale fit wrote, or a run directory")
-    parser.add_argument("file", type=str, help="file to write, ending in .onnx")
-    parser.add_argument(
+@command(
+    "Write a fitted classifier, or a run's best model, as one ONNX file. A classifier includes its "
+    "classes; a run's model takes the support set as an input.",
+    "varscale export intents.safetensors intents.onnx --reject 0.1",
+    option("model", "file that varscale fit wrote, or a run directory"),
+    option("file", "file to write, ending in .onnx"),
+    option(
         "--reject",
-        type=float | None,
-        help="for a classifier: share of queries of known classes that may be called unknown",
-    )
-    return parser
-
-
+        "for a classifier: share of queries of known classes that may be called unknown",
+        float,
+    ),
+)
 def run(args: Namespace) -> None:
     """Export, compare the graph with the model, and describe its inputs."""
     try:
@@ -51,13 +46,11 @@ def run(args: Namespace) -> None:
     export = _classifier if model.is_file() else _run
     facts, said = export(model, file, args.reject)
     size = file.stat().st_size
-    if args.json:
-        sys.stdout.write(json.dumps({"file": args.file, "bytes": size, **facts}) + "\n")
-        return
-    sys.stdout.write(
+    shown = (
         f"{file}: {size:,} bytes.\n{said}\n"
-        f"Largest difference from PyTorch: {facts['difference']:.1e}.\n"
+        f"Largest difference from PyTorch: {facts['difference']:.1e}."
     )
+    reply(args, {"file": args.file, "bytes": size, **facts}, shown)
 
 
 def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
@@ -74,9 +67,6 @@ def _run(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object
 
 
 def _classifier(path: Path, file: Path, reject: float | None) -> tuple[dict[str, object], str]:
-    from varscale.classifier.estimator import FewShotClassifier  # brings scikit-learn
-    from varscale.export.classifier import export_classifier
-
     classifier = FewShotClassifier.load(path)
     difference = export_classifier(classifier, file, reject=reject)
     dim, ways = classifier.n_features_in_, len(classifier.classes_)

@@ -1,66 +1,42 @@
 """`varscale fit`: fit a classifier to embeddings or images, and store it in one file."""
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from jsonargparse import Namespace
 
-from varscale.classifier import Prior
+from varscale.classifier import FewShotClassifier, Prior
 from varscale.classifier.learner import ScalerName
-from varscale.cli.parser import Parser, command
-from varscale.items.embedded import read_embedded
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option
+from varscale.items.embedded import Items, read_embedded
 from varscale.runs import load
 
-if TYPE_CHECKING:
-    from varscale.classifier.estimator import FewShotClassifier
+SOURCE = (
+    option("--run RUN", "run directory whose model embeds images"),
+    option("--split", "use only the classes of this split: train, val or test"),
+)
+"""Options that say how to read items."""
 
 
-def parser() -> Parser:
-    """Options of the command."""
-    parser = command(
-        "Fit a few-shot classifier to embeddings, or to images that a run embeds, and store it.",
-        "varscale fit embeddings.npz intents.safetensors",
-    )
-    parser.add_argument(
+@command(
+    "Fit a few-shot classifier to embeddings, or to images that a run embeds, and store it.",
+    "varscale fit embeddings.npz intents.safetensors",
+    option(
         "source",
-        type=str,
-        help="file of embeddings (npz, npy, safetensors); with --run, a folder of class folders",
-    )
-    parser.add_argument("model", type=str, help="file to write")
-    parser.add_argument(
-        "--run", type=str | None, metavar="RUN", help="run directory whose model embeds images"
-    )
-    parser.add_argument(
-        "--split", type=str | None, help="use only the classes of this split: train, val or test"
-    )
-    parser.add_argument(
-        "--prior",
-        type=str | None,
-        metavar="FILE",
-        help="fitted classifier whose prior to use; or a number, the fixed scale",
-    )
-    parser.add_argument(
-        "--scaler",
-        type=ScalerName | None,
-        help="learn one scale (svs, the default) or one per dimension (d-svs)",
-    )
-    parser.add_argument(
-        "--add",
-        type=str | None,
-        metavar="FILE",
-        help="fitted classifier to add these items to; keeps its prior",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the fit")
-    return parser
-
-
+        "file of embeddings (npz, npy, safetensors); with --run, a folder of class folders",
+    ),
+    option("model", "file to write"),
+    *SOURCE,
+    option("--prior FILE", "fitted classifier whose prior to use; or a number, the fixed scale"),
+    option(
+        "--scaler", "learn one scale (svs, the default) or one per dimension (d-svs)", ScalerName
+    ),
+    option("--add FILE", "fitted classifier to add these items to; keeps its prior"),
+    option("--seed", "seed of the fit", default=0),
+)
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
-    from varscale.classifier.estimator import FewShotClassifier  # brings scikit-learn
-
     if sum(given is not None for given in (args.prior, args.scaler, args.add)) > 1:
         raise ValueError("--prior, --scaler and --add are mutually exclusive.")
     model = Path(args.model)
@@ -68,9 +44,7 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    items = read_embedded(
-        Path(args.source), model=load(args.run) if args.run else None, split=args.split
-    )
+    items = read_source(args)
     if items.classes is None:
         raise ValueError(
             f"Expected the classes of the items in {args.source}: an array of labels, or folders "
@@ -85,41 +59,38 @@ def run(args: Namespace) -> None:
         )
         classifier.fit(items.embeddings, items.classes)
     classifier.save(model)
-    prior = classifier.prior_
+    prior, counts = classifier.prior_, classifier.counts_
+    least = prior.conformity and prior.conformity.smallest_share(torch.from_numpy(counts))
     facts = {
         "model": str(model),
         "classes": len(classifier.classes_),
-        "items": int(classifier.counts_.sum()),
+        "items": int(counts.sum()),
         "dim": prior.dim,
         "scale": prior.mean,
         "scale_std": prior.std,
         "shot_offset": prior.shot_offset,
         "learned_on": prior.n_classes,
-        "smallest_reject": _smallest(classifier),
+        "smallest_reject": least,  # nothing is rejected at smaller shares
     }
-    if args.json:
-        sys.stdout.write(json.dumps(facts) + "\n")
-        return
-    sys.stdout.write(
+    shown = (
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers.\n"
         f"{prior}\n"
-        f"Next: varscale predict {model} QUERIES\n"
+        f"Next: varscale predict {model} QUERIES"
     )
-
-
-def _smallest(classifier: "FewShotClassifier") -> float | None:
-    """The smallest share that rejects anything; `None` if nothing can be rejected."""
-    conformity, count = classifier.prior_.conformity, torch.from_numpy(classifier.counts_)
-    return None if conformity is None else conformity.smallest_share(count)
+    reply(args, facts, shown)
 
 
 def _prior(given: str | None) -> Prior | float | None:
     """Read a number, or the prior of a stored classifier."""
-    from varscale.classifier.estimator import FewShotClassifier
-
     if given is None:
         return None
     try:
         return float(given)
     except ValueError:
         return FewShotClassifier.load(given).prior_
+
+
+def read_source(args: Namespace) -> Items:
+    """Read items, or embed them by a run's model."""
+    model = load(args.run) if args.run else None
+    return read_embedded(Path(args.source), model=model, split=args.split)

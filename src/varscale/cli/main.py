@@ -8,8 +8,6 @@ from importlib import import_module
 from varscale.cli.commands import COMMANDS, data_overview, nearest, overview
 from varscale.version import __version__
 
-HELP = ("-h", "--help")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns 0 when done, 2 if the input is wrong, 1 for anything else."""
@@ -19,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     depth = 1 if words[:1] == ["data"] else 0
     page = data_overview if depth else overview
-    if words[depth:] and words[depth] in HELP:
+    if words[depth:] and words[depth] in ("-h", "--help"):
         sys.stdout.write(f"{page()}\n")
         return 0
     if not words[depth:]:
@@ -40,17 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
+    from varscale.cli.parser import ACTIONS
     from varscale.runs.run import Interrupted  # brings torch
 
-    module = import_module(f"varscale.cli.{COMMANDS[name].module}")
-    has_actions = hasattr(module, "ACTIONS")
-    make, run = module.ACTIONS[name] if has_actions else (module.parser, module.run)
+    import_module(f"varscale.cli.{COMMANDS[name].module}")  # which registers it
+    make, run = ACTIONS[name]
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         sys.stderr.write(f"varscale {name}: warning: {message}\n")
 
     try:
-        args = make().read(words)
+        args = make().parse_args(words)
         with warnings.catch_warnings():
             warnings.showwarning = warn
             run(args)

@@ -1,46 +1,46 @@
 """The parser that all commands share: errors of one sentence, no abbreviations, `--json`."""
 
+import inspect
 import re
 import shutil
 import sys
-from argparse import HelpFormatter
-from collections.abc import Mapping, Sequence
+import textwrap
+from argparse import SUPPRESS, HelpFormatter
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from jsonargparse import ArgumentParser, Namespace
 
 from varscale.cli.commands import nearest
-from varscale.cli.help import help_page, left
+from varscale.cli.help import entry, left
+from varscale.core.imports import import_located, locate_module
+
+T = TypeVar("T")
 
 
 class Parser(ArgumentParser):
-    """A parser with errors of one sentence, and help without the names of Python's types.
+    """A parser with errors of one sentence, and help without the names of Python's types."""
 
-    Args:
-        **options: Arguments of jsonargparse's `ArgumentParser`.
-    """
-
-    example = ""
-    sections: Mapping[str, Sequence[str]] = MappingProxyType({})
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **options)
-
-    def read(self, words: list[str]) -> Namespace:
-        """Parse a command line."""
-        return self.parse_args(words)
+    example = ""  # a command line that works
+    sections: Mapping[str, Sequence[str]] = MappingProxyType({})  # of the help, by title
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """The page that `--help` prints."""
-        return help_page(
-            self.prog,
-            self.description or "",
-            self.example,
-            self._actions,
-            sections=self.sections,
-            width=min(shutil.get_terminal_size((100, 24)).columns, 100),
-        )
+        width = terminal_width()
+        known = {a.dest: a for a in self._actions if a.dest != "help" and a.help != SUPPRESS}
+        arguments = [dest for dest, action in known.items() if not action.option_strings]
+        grouped = {*arguments, *(dest for dests in self.sections.values() for dest in dests)}
+        others = [dest for dest in known if dest not in grouped]
+        others.sort(key=lambda dest: dest == "json")  # the option of every command comes last
+        lines = [" ".join([self.prog, *(left(known[dest]) for dest in arguments), "[options]"]), ""]
+        lines += textwrap.wrap(self.description or "", width, break_on_hyphens=False)
+        lines += ["", f"Example: {self.example}"]
+        for title, dests in {"Arguments": arguments, **self.sections, "Options": others}.items():
+            lines += ["", title] if dests else []
+            for dest in dests:
+                lines += entry(known[dest], width)
+        return "\n".join(lines) + "\n"
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong and exit with status 2."""
@@ -115,23 +115,83 @@ def _plain(sentence: str) -> str:
     return f"--{parts[1]}: expected {wanted}, got {parts[3]}"
 
 
+def terminal_width() -> int:
+    """Columns to print in."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 100)
+
+
+def take(args: Namespace, kind: type[T]) -> T:
+    """Make the dataclass whose fields are among the options."""
+    given = args.as_dict()
+    return kind(**{name: given[name] for name in inspect.signature(kind).parameters})
+
+
+Run = Callable[[Namespace], None]
+
+ACTIONS: dict[str, tuple[Callable[[], Parser], Run]] = {}
+"""Parser and function of every command whose file has been imported."""
+
+
+def option(name: str, text: str, kind: Any = None, **more: Any) -> tuple[str, dict[str, Any]]:
+    """An option or argument of a command, as `add_argument` takes it.
+
+    Args:
+        name: Its name; then, after a space, what to call its value.
+        text: What `--help` says about it.
+        kind: Type of its value; by default that of the default, or text.
+        **more: Other arguments of `add_argument`.
+    """
+    name, _, metavar = name.partition(" ")
+    if metavar:
+        more["metavar"] = metavar
+    if "action" not in more:
+        default = more.get("default")
+        more["type"] = kind or (str if default is None else type(default))
+        if default is None and (name.startswith("--") or more.get("nargs") == "?"):
+            more["type"] |= None
+    return name, {"help": text, **more}
+
+
+IMPORT = option(
+    "--import MODULE",
+    "Module, or .py file, with members of yours; repeat it for several",
+    action="append",
+    default=[],
+)
+"""Option of commands that choose members by name; see `import_given`."""
+
+
+def import_given(args: Namespace) -> None:
+    """Import the modules of `--import`, which executes their code."""
+    for name in args["import"]:
+        import_located(locate_module(name))
+
+
 def command(
     description: str,
     example: str,
-    *,
-    sections: Mapping[str, Sequence[str]] | None = None,
+    *options: tuple[str, dict[str, Any]] | type,
     kind: type[Parser] = Parser,
-) -> Parser:
-    """A command's parser, with the option that every command has.
+) -> Callable[[Run], Run]:
+    """Make a function a command of the program, by the name that its example begins with.
 
-    Args:
-        description: What the command does, in a sentence or two.
-        example: A command line that works; it begins with the command's name.
-        sections: Title and options of each part of the help; options in none of them come last.
-        kind: Class of the parser.
+    Options that are a dataclass stand for all its fields.
     """
     prog = " ".join(example.split()[: 3 if example.startswith("varscale data ") else 2])
-    parser = kind(prog=prog, description=description)
-    parser.example, parser.sections = example, sections or {}
-    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
-    return parser
+
+    def make() -> Parser:
+        parser = kind(prog=prog, description=description, allow_abbrev=False)
+        parser.example = example
+        parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
+        for given in options:
+            if isinstance(given, type):
+                parser.add_class_arguments(given, None)
+            else:
+                parser.add_argument(given[0], **given[1])
+        return parser
+
+    def enter(run: Run) -> Run:
+        ACTIONS[prog.removeprefix("varscale ")] = make, run
+        return run
+
+    return enter

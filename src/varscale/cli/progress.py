@@ -9,11 +9,7 @@ from rich.table import Column
 
 
 class Bar:
-    """Show the progress of a piece of work.
-
-    Args:
-        title: What is being done.
-    """
+    """Shows the progress of a piece of work with a title."""
 
     def __init__(self, title: str) -> None:
         console = Console(stderr=True)

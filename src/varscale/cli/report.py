@@ -1,12 +1,11 @@
 """`varscale report`: write one HTML page about runs or results."""
 
-import json
-import sys
 from pathlib import Path
 
 from jsonargparse import Namespace
 
-from varscale.cli.parser import Parser, command
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option
 from varscale.core.files import write_whole
 from varscale.paper.document import markdown, sections
 from varscale.report.html import page
@@ -14,29 +13,14 @@ from varscale.report.runs import run_sections, score_runs
 from varscale.runs.scores import Test, runs_in
 
 
-def parser() -> Parser:
-    """Options of the command."""
-    parser = command(
-        "Write one self-contained HTML page about runs, or about a folder of results.",
-        "varscale report demo/pn demo/svs --out report.html",
-    )
-    parser.add_argument(
-        "paths",
-        type=str,
-        nargs="+",
-        metavar="PATH",
-        help="run directories, folders of runs, or a folder of results",
-    )
-    parser.add_argument(
-        "--out", type=str, default="report.html", metavar="FILE", help="HTML file to write"
-    )
-    parser.add_argument(
-        "--markdown", type=str | None, metavar="FILE", help="write results as Markdown instead"
-    )
-    parser.add_argument("--episodes", type=int, default=10_000, help="test tasks of each run")
-    return parser
-
-
+@command(
+    "Write one self-contained HTML page about runs, or about a folder of results.",
+    "varscale report demo/pn demo/svs --out report.html",
+    option("paths PATH", "run directories, folders of runs, or a folder of results", nargs="+"),
+    option("--out FILE", "HTML file to write", default="report.html"),
+    option("--markdown FILE", "write results as Markdown instead"),
+    option("--episodes", "test tasks of each run", default=10_000),
+)
 def run(args: Namespace) -> None:
     """Write the page."""
     paths = [Path(path) for path in args.paths]
@@ -61,7 +45,5 @@ def _write(args: Namespace, file: str, text: str) -> None:
     content = text.encode()
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     write_whole(Path(file), content)
-    if args.json:
-        sys.stdout.write(json.dumps({"out": file, "bytes": len(content)}) + "\n")
-    else:
-        sys.stdout.write(f"{file}: {len(content) / 1e6:.1f} MB\n")
+    shown = f"{file}: {len(content) / 1e6:.1f} MB"
+    reply(args, {"out": file, "bytes": len(content)}, shown)

@@ -1,25 +1,28 @@
 """`varscale train`: one run, into a run directory."""
 
-import json
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+import re
+from argparse import HelpFormatter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jsonargparse import Namespace
 
 from varscale.backbones import BACKBONES
-from varscale.cli.parser import Parser, command
+from varscale.cli.output import reply
+from varscale.cli.parser import Parser, command, option, take
 from varscale.cli.progress import Bar
 from varscale.core.allocator import keep_memory
 from varscale.core.registry import Registry
 from varscale.data import Dataset
 from varscale.hosts import HOSTS
+from varscale.report.text import percent
 from varscale.runs import Run, TrainConfig
 from varscale.runs.config import resolve
 from varscale.runs.config_files import chain, find_config
+from varscale.runs.settling import describe_scale
 from varscale.scalers import SCALERS
 
 SECTIONS = {
@@ -27,7 +30,7 @@ SECTIONS = {
     "Data and tasks": ("dataset", "n_way", "n_shot", "n_query", "queries"),
     "Model": (
         "host", "backbone", "scaler", "metric", "preset", "shot_offset", "scaler_options",
-        "host_options", "backbone_options", "objective_options",
+        "host_options", "backbone_options", "objective_options", "imports",
     ),
     "Optimisation": (
         "steps", "tasks_per_step", "algorithm", "lr", "momentum", "weight_decay", "lr_every",
@@ -35,7 +38,7 @@ SECTIONS = {
     ),
     "Validation and checkpoints": (
         "val_every", "val_episodes", "val_way", "val_items", "val_alpha", "select_by",
-        "test_query", "checkpoint_every", "log_every",
+        "relearn", "test_query", "checkpoint_every", "log_every",
     ),
     "Hardware": ("accelerator", "devices", "num_nodes", "strategy", "precision"),
 }  # fmt: skip
@@ -45,54 +48,39 @@ SECTIONS = {
 class TrainParser(Parser):
     """Parses a training run, whose configs may build on others."""
 
-    def read(self, words: list[str]) -> Namespace:
+    sections = SECTIONS
+
+    def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
         """Parse a command line, every config after those that it builds on."""
-        return self.parse_args(with_bases(words))
+        return super().parse_args(with_bases(with_imports(args or ())), *more, **options)
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
+        """The page that `--help` prints, with our words for an option of jsonargparse's own."""
+        actions = {action.dest: action for action in self._actions}
+        actions["print_config"].help = "print the config with all options applied, and exit"
+        imports = actions["imports"]
+        imports.option_strings, imports.metavar = ["--import"], "MODULE"
+        imports.help = "Module, or .py file, with members of yours; repeat it for several."
+        return super().format_help(formatter)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Say what is wrong, in the words of the command line, and exit with status 2."""
+        super().error(message.replace("--imports", "--import"), ex)
 
     def nested(self) -> dict[str, str]:
         """Options of scalers, hosts and backbones, which have a prefix here."""
-        families: dict[str, Registry[Any]] = {
-            "backbone": BACKBONES,
-            "host": HOSTS,
-            "scaler": SCALERS,
-        }
+        families: tuple[Registry[Any], ...] = (BACKBONES, HOSTS, SCALERS)
         return {
-            option: f"{family}_options.{option}"
-            for family, registry in families.items()
-            for member in registry
+            option: f"{registry.kind}_options.{option}"
+            for registry in families
+            for member in registry.loaded()
             for option in registry.options(member)
         }
 
 
-def parser() -> Parser:
-    """Options of `varscale train`: those of `TrainConfig`."""
-    parser = command(
-        "Train a model into a run directory. varscale ls lists what --host, --scaler, --backbone, "
-        "--preset and --config can be; varscale ls scalers shows each scaler's own options, which "
-        "are set by --scaler_options.KEY VALUE.",
-        "varscale train --config glyphs/svs --steps 200 --scaler_options.init 10 --out runs/svs",
-        sections=SECTIONS,
-        kind=TrainParser,
-    )
-    parser.add_argument(
-        "--config",
-        action="config",
-        metavar="FILE",
-        help="YAML file, or a name of varscale ls configs; later options win",
-    )
-    parser.add_argument(
-        "--base", type=str | None, metavar="FILE", help="in a YAML file: the file it builds on"
-    )
-    parser.add_argument(
-        "--out",
-        type=str | None,
-        metavar="RUN",
-        help="run directory to create; by default a name in runs/",
-    )
-    parser.add_class_arguments(TrainConfig, None)
-    shown = next(action for action in parser._actions if action.dest == "print_config")
-    shown.help = "print the config with all options applied, and exit"
-    return parser
+def with_imports(words: Sequence[str]) -> list[str]:
+    """A command line in which `--import MODULE` adds to the config's `imports`."""
+    return [re.sub(r"^--import(?==|$)", "--imports+", word) for word in words]
 
 
 def with_bases(words: Sequence[str]) -> list[str]:
@@ -112,15 +100,31 @@ def with_bases(words: Sequence[str]) -> list[str]:
     return expanded
 
 
+@command(
+    "Train a model into a run directory. varscale ls lists what --host, --scaler, --backbone, "
+    "--preset and --config can be; varscale ls scalers shows each scaler's own options, which "
+    "are set by --scaler_options.KEY VALUE.",
+    "varscale train --dataset glyphs --scaler svs --metric cosine --steps 300 --out runs/svs",
+    option(
+        "--config FILE",
+        "YAML file, or a name of varscale ls configs; later options win",
+        action="config",
+    ),
+    option("--base FILE", "in a YAML file: the file it builds on"),
+    option("--out RUN", "run directory to create; by default a name in runs/"),
+    TrainConfig,
+    kind=TrainParser,
+)
 def run(args: Namespace) -> None:
     """Train a new run."""
-    config = TrainConfig(**{f.name: _plain(args[f.name]) for f in fields(TrainConfig)})
+    config = take(args, TrainConfig)
     dataset = Dataset.open(config.dataset)
     config = resolve(config, dataset)
     path = Path(args.out or default_path(config))
-    if is_main() and not (was_restarted() and path.exists()):
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun
+    if is_main() and not (restarted and path.exists()):
         Run.create(path, config, dataset)
-    show(path, config, as_json=args.json)
+    show(args, path, config)
 
 
 def default_path(config: TrainConfig) -> Path:
@@ -130,50 +134,38 @@ def default_path(config: TrainConfig) -> Path:
     return Path("runs") / f"{name}-{config.n_way}w{shots}s-seed{config.seed}"
 
 
-def show(path: Path, config: TrainConfig, *, as_json: bool = False) -> None:
+def show(args: Namespace, path: Path, config: TrainConfig) -> None:
     """Train a run to its end, show its progress, and print the result."""
-    train_quietly(path, config, title=path.name)
+    train_with_progress(path, config)
     if not is_main():
         return
     result = Run.open(path).result
     assert result is not None
-    if as_json:
-        sys.stdout.write(json.dumps({"run": str(path), **result}) + "\n")
-        return
-    accuracy = result["val_accuracy"]
-    chosen = (
-        f"best at step {result['best_step']:,}: "
-        f"{100 * accuracy:.2f} ± {100 * result['val_ci95']:.2f} % in validation"
-        if accuracy is not None
-        else "without validation"
-    )
-    sys.stdout.write(
+    chosen = "without validation"
+    if result["val_accuracy"] is not None:
+        accuracy = percent(result["val_accuracy"], result["val_ci95"])
+        chosen = f"best at step {result['best_step']:,}: {accuracy} % in validation"
+    shown = (
         f"{path}: {result['steps']:,} steps in {result['seconds'] / 60:.1f} minutes, {chosen}\n"
-        f"Test it: varscale eval {path}\n"
+        + (f"{describe_scale(result['scale'])}\n" if result["scale"] else "")
+        + f"Test it: varscale eval {path}"
     )
+    reply(args, {"run": str(path), **result}, shown)
 
 
-def train_quietly(path: Path, config: TrainConfig, *, title: str) -> None:
+def train_with_progress(path: Path, config: TrainConfig) -> None:
     """Train a run to its end, with progress on stderr."""
-    keep_memory()
-    steps = config.steps or 0
-    if not is_main():
-        for _ in _train(path, config):
-            pass
-        return
-    with Bar(title) as bar:
-        for metrics in _train(path, config):
-            bar(metrics["step"], steps, _note(metrics))
-
-
-def _train(path: Path, config: TrainConfig) -> Iterator[dict[str, Any]]:
     try:
         from varscale.runs.trainer import train
     except ImportError as error:
         raise ValueError(
             f"Training needs the extra 'train' ({error}): pip install 'varscale[train]'."
         ) from error
-    return train(path, config)
+    keep_memory()
+    with Bar(path.name) if is_main() else nullcontext() as bar:
+        for metrics in train(path, config):
+            if bar is not None:
+                bar(metrics["step"], config.steps or 0, _note(metrics))
 
 
 def _note(metrics: dict[str, Any]) -> str:
@@ -200,12 +192,3 @@ def is_main() -> bool:
     if rank is not None:  # torchrun
         return int(rank) == 0
     return all(int(os.environ.get(name, "0")) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
-
-
-def was_restarted() -> bool:
-    """Whether torchrun has started this process again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def _plain(value: Any) -> Any:
-    return vars(value) if isinstance(value, Namespace) else value

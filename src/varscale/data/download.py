@@ -19,13 +19,8 @@ FILES = {
 def download(name: str, folder: Path, url: str | None = None) -> Path:
     """Download a dataset's files into a folder, except those that are already complete.
 
-    Args:
-        name: A dataset in `FILES`.
-        folder: Where to put the files.
-        url: Address of a mirror with the same files. Proxies are taken from the environment.
-
-    Returns:
-        The folder, as a source for `prepare`.
+    Give the address of a mirror with the same files by `url`; proxies are taken from the
+    environment. Returns the folder, as a source for `prepare`.
     """
     if name not in FILES:
         raise unknown("dataset to download", name, FILES)

@@ -1,6 +1,5 @@
 """Read embeddings of any model from npz, npy or safetensors files."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,9 @@ _FEATURES = ("embeddings", "features", "X", "x", "data")
 _LABELS = ("labels", "label", "y", "targets")
 
 
-@dataclass(frozen=True, eq=False)
-class Embeddings:
-    """Embeddings with their classes.
-
-    Attributes:
-        items: Embeddings, one per row.
-        labels: Class of each item, as an index into `class_names`.
-        class_names: Names of the classes.
-        class_split: Split of each class.
-    """
-
-    items: np.ndarray
-    labels: np.ndarray
-    class_names: list[str]
-    class_split: list[str]
-
-
-def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
+def read_embeddings(
+    source: Path, split: str | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[tuple[str, str]]]:
     """Read features and labels; split the classes by a seed if the file has no split.
 
     Args:
@@ -41,12 +25,14 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
             `class_split`.
         split: Shares of train/val/test classes, instead of a split in the file.
         seed: Seed of a split by shares.
+
+    Returns:
+        Items class by class, their labels, and name and split of each class, training classes
+        first.
     """
     arrays = _arrays(source)
     items = _features(arrays, source)
-    labels = _pick(arrays, _LABELS, source)
-    _check_labels(labels, items, source)
-    names, numbers = _number_labels(labels, arrays.get("class_names"), source)
+    names, numbers = _classes(arrays, len(items), source)
     given = arrays.get("class_split")
     if given is not None and split is None:
         homes = _strings(given, "class_split", source)
@@ -57,7 +43,12 @@ def read_embeddings(source: Path, split: str | None, seed: int) -> Embeddings:
             )
     else:
         homes = list(split_classes(names, split or "64/16/20", seed).values())
-    return Embeddings(items, numbers, names, homes)
+    order = sorted(set(numbers.tolist()), key=lambda c: (SPLITS.index(homes[c]), names[c]))
+    rank = np.full(len(names), -1)
+    rank[order] = np.arange(len(order))
+    labels = rank[numbers]
+    rows = np.argsort(labels, kind="stable")
+    return items[rows], labels[rows], [(names[c], homes[c]) for c in order]
 
 
 def read_items(
@@ -73,13 +64,11 @@ def read_items(
     arrays = _arrays(source, labelled=False)
     items = _features(arrays, source)
     rows = np.arange(len(items))
-    labels = next((arrays[name] for name in _LABELS if name in arrays), None)
-    if labels is None:
+    if not any(name in arrays for name in _LABELS):
         if split is not None:
             raise ValueError(f"Expected labels in {source} to choose {split} classes, got none.")
         return items, None, rows
-    _check_labels(labels, items, source)
-    names, numbers = _number_labels(labels, arrays.get("class_names"), source)
+    names, numbers = _classes(arrays, len(items), source)
     if split is not None:
         homes = arrays.get("class_split")
         if homes is None or homes.shape != (len(names),):
@@ -111,16 +100,16 @@ def _features(arrays: dict[str, np.ndarray], source: Path) -> np.ndarray:
     return items
 
 
-def _check_labels(labels: np.ndarray, items: np.ndarray, source: Path) -> None:
-    if labels.shape != items.shape[:1]:
+def _classes(
+    arrays: dict[str, np.ndarray], n_items: int, source: Path
+) -> tuple[list[str], np.ndarray]:
+    """Class names, and the index of each item's label among them."""
+    labels, given = _pick(arrays, _LABELS, source), arrays.get("class_names")
+    if labels.shape != (n_items,):
         raise ValueError(
-            f"Expected one label for each of {len(items)} features in {source}, got labels of "
+            f"Expected one label for each of {n_items} features in {source}, got labels of "
             f"shape {labels.shape}."
         )
-
-
-def _number_labels(labels: np.ndarray, given: Any, source: Path) -> tuple[list[str], np.ndarray]:
-    """Class names, and the index of each label among them."""
     if labels.dtype.kind not in "iuSU":
         raise ValueError(
             f"Expected whole numbers or strings as labels in {source}, got {labels.dtype}."

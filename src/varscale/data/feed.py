@@ -1,33 +1,23 @@
 """Tasks for each training step, drawn ahead in blocks."""
 
+from dataclasses import dataclass, field
+
 from varscale.core.episode import Episode
 from varscale.core.processes import ALONE, Processes
 from varscale.data.dataset import Split
 from varscale.data.sampler import EpisodeRows, EpisodeSampler
 
 
+@dataclass(eq=False)
 class Feed:
-    """Tasks of each training step, divided equally between processes.
+    """Tasks of each training step, divided equally between processes."""
 
-    Args:
-        split: Items of the tasks.
-        sampler: Draws tasks from `split.labels`.
-        tasks_per_step: Tasks of a step, over all processes.
-        processes: Processes that share the tasks.
-        block: Steps to draw ahead.
-    """
-
-    def __init__(
-        self,
-        split: Split,
-        sampler: EpisodeSampler,
-        tasks_per_step: int = 1,
-        processes: Processes = ALONE,
-        block: int = 64,
-    ) -> None:
-        self.split, self.sampler, self.block = split, sampler, block
-        self.tasks_per_step, self.processes = tasks_per_step, processes
-        self._drawn: tuple[int, EpisodeRows] | None = None
+    split: Split
+    sampler: EpisodeSampler  # draws tasks from `split.labels`
+    tasks_per_step: int = 1  # over all processes
+    processes: Processes = ALONE
+    block: int = 64  # steps to draw ahead
+    _drawn: tuple[int, EpisodeRows] | None = field(default=None, init=False)
 
     def __call__(self, step: int) -> tuple[int, Episode]:
         """Number of this process's first task at a step, and its tasks."""

@@ -16,23 +16,14 @@ MAX_PIXELS = 60_000_000
 
 @dataclass(frozen=True)
 class Record:
-    """An image to read.
-
-    Attributes:
-        class_name: Class of the image.
-        split: `train`, `val` or `test`.
-        where: Name of the image in messages.
-        load: Function that returns the bytes of an image file, or pixels.
-        key: Sort key among the images of its class.
-        turns: Quarter turns to apply.
-    """
+    """An image to read."""
 
     class_name: str
     split: str
-    where: str
-    load: Callable[[], bytes | np.ndarray]
-    key: str
-    turns: int = 0
+    where: str  # its name in messages
+    load: Callable[[], bytes | np.ndarray]  # the bytes of an image file, or pixels
+    key: str  # sorts the images of its class
+    turns: int = 0  # quarter turns to apply
 
 
 def decode(
@@ -40,11 +31,7 @@ def decode(
 ) -> UInt8[np.ndarray, "size size channel"]:
     """Decode an image: turn it upright, crop its centre square, resize it bilinearly.
 
-    Args:
-        record: The image.
-        size: Height and width of the result.
-        grey: One channel instead of three.
-        invert: Swap black and white.
+    `grey` gives it one channel instead of three, `invert` swaps black and white.
     """
     try:
         content = record.load()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +18,9 @@ from varscale.data.readers.base import check_classes
 from varscale.data.split import SPLITS, check_two
 from varscale.data.store import ITEMS, Manifest, check_quickly, data_root, finish, open_stage
 from varscale.data.tree import open_tree, walk
-from varscale.version import __version__
 
 Progress = Callable[[int, int], None]
 """Function of the number of finished items and the number of all items."""
-
-
-@dataclass(frozen=True, eq=False)
-class Content:
-    """Content of a source, except the items, which are already in the staging folder.
-
-    Attributes:
-        kind: `images` or `embeddings`.
-        classes: Name and split of each class.
-        labels: Class of each item, as an index into `classes`.
-        skipped: Messages about items that could not be read and were left out.
-    """
-
-    kind: str
-    classes: list[tuple[str, str]]
-    labels: np.ndarray
-    skipped: list[str]
 
 
 def prepare(
@@ -74,24 +56,15 @@ def prepare(
     request = _request(source, options, form)
     with open_stage(root, name) as stage, _explain_full_disk(root):
         if form == "embeddings":
-            content = _write_embeddings(stage, source, options)
+            items, labels, classes = read_embeddings(source, options.split, options.seed)
+            np.save(stage / ITEMS, items)
+            skipped: list[str] = []
         else:
-            content = _write_images(stage, source, READERS.create(form), options, progress)
-        check_two((name for name, _ in content.classes), source)  # skipping may empty a class
-
-        manifest = Manifest(
-            name=name,
-            kind=content.kind,
-            shape=list(np.load(stage / ITEMS, mmap_mode="r").shape),
-            class_names=[class_name for class_name, _ in content.classes],
-            class_split=[split for _, split in content.classes],
-            class_counts=np.bincount(content.labels, minlength=len(content.classes)).tolist(),
-            source=str(source.resolve()),
-            options=request,
-            skipped=content.skipped,
-            version=__version__,
-        )
-        return finish(stage, manifest, content.labels)
+            reader = READERS.create(form)
+            labels, classes, skipped = _write_images(stage, source, reader, options, progress)
+        check_two((name for name, _ in classes), source)  # skipping may empty a class
+        origin = str(source.resolve())
+        return finish(stage, name, labels, classes, source=origin, options=request, skipped=skipped)
 
 
 def find_prepared(
@@ -151,7 +124,8 @@ def detect(name: str, source: Path) -> str:
 
 def _write_images(
     stage: Path, source: Path, reader: Reader, options: ReaderOptions, progress: Progress
-) -> Content:
+) -> tuple[np.ndarray, list[tuple[str, str]], list[str]]:
+    """Write the images; return labels, name and split of each class, and what was left out."""
     tree = reader.open(source)
     try:
         records = reader.records(tree, options)
@@ -175,7 +149,14 @@ def _write_images(
             return str(error)
         return None
 
-    failures = list(_in_threads(work, len(records), progress))
+    failures = []
+    pool = ThreadPoolExecutor(os.cpu_count())  # Pillow releases the GIL
+    try:
+        for failure in pool.map(work, range(len(records))):
+            failures.append(failure)
+            progress(len(failures), len(records))
+    finally:
+        pool.shutdown(cancel_futures=True)
     good = np.flatnonzero([failure is None for failure in failures])
     skipped = [failure for failure in failures if failure is not None]
     items.flush()
@@ -189,7 +170,7 @@ def _write_images(
     classes = list(dict.fromkeys(pairs))
     numbers = {pair: number for number, pair in enumerate(classes)}
     labels = np.array([numbers[pair] for pair in pairs], dtype=np.int64)
-    return Content("images", classes, labels, skipped)
+    return labels, classes, skipped
 
 
 def _reserve(path: Path) -> None:
@@ -197,34 +178,6 @@ def _reserve(path: Path) -> None:
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-
-
-def _in_threads(
-    work: Callable[[int], str | None], total: int, progress: Progress
-) -> Iterator[str | None]:
-    """Do the work for each row on all cores (Pillow releases the GIL); results are in order."""
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        for done, result in enumerate(pool.map(work, range(total)), start=1):
-            progress(done, total)
-            yield result
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _write_embeddings(stage: Path, source: Path, options: ReaderOptions) -> Content:
-    data = read_embeddings(source, options.split, options.seed)
-    by_name = sorted(
-        set(data.labels.tolist()),
-        key=lambda c: (SPLITS.index(data.class_split[c]), data.class_names[c]),
-    )
-    rank = np.full(len(data.class_names), -1)
-    rank[by_name] = np.arange(len(by_name))
-    labels = rank[data.labels]
-    rows = np.argsort(labels, kind="stable")
-    np.save(stage / ITEMS, data.items[rows])
-    classes = [(data.class_names[c], data.class_split[c]) for c in by_name]
-    return Content("embeddings", classes, labels[rows], [])
 
 
 @contextmanager

@@ -11,14 +11,7 @@ from varscale.data.split import SPLITS
 def contact_sheet(
     dataset: Dataset, *, classes: int = 8, items: int = 10, seed: int = 0
 ) -> Image.Image:
-    """Draw a row of images for each of a few random classes of every split, with class names.
-
-    Args:
-        dataset: Dataset of images.
-        classes: Rows per split, at most.
-        items: Images per row, at most.
-        seed: Which classes and images are shown.
-    """
+    """Draw a row of `items` images for each of a few random classes of every split, with names."""
     if not dataset.is_images:
         raise ValueError(f"The dataset {dataset.name!r} has embeddings, which cannot be shown.")
     rows = []

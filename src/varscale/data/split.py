@@ -7,13 +7,7 @@ SPLITS = ("train", "val", "test")
 
 
 def check_names(names: Iterable[str], what: str, source: object) -> None:
-    """Raise ValueError if a name cannot be written as UTF-8.
-
-    Args:
-        names: The names.
-        what: What they name, for the message.
-        source: Where they come from, for the message.
-    """
+    """Raise ValueError if a name of some `what` of a source cannot be written as UTF-8."""
     for name in names:
         try:
             name.encode()
@@ -54,13 +48,13 @@ def split_classes(class_names: Sequence[str], shares: str, seed: int) -> dict[st
         raise ValueError(
             f"Expected shares of train/val/test classes such as 64/16/20, got {shares!r}."
         )
-    order = sorted(set(class_names), key=lambda name: _rank(name, seed))
+
+    def rank(name: str) -> bytes:
+        return hashlib.blake2b(f"{seed}/{name}".encode()).digest()
+
+    order = sorted(set(class_names), key=rank)
     edges = [round(len(order) * sum(parts[: i + 1]) / sum(parts)) for i in range(3)]
     home = {
         name: SPLITS[sum(place >= edge for edge in edges[:2])] for place, name in enumerate(order)
     }
     return {name: home[name] for name in class_names}
-
-
-def _rank(name: str, seed: int) -> bytes:
-    return hashlib.blake2b(f"{seed}/{name}".encode()).digest()

@@ -8,13 +8,14 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from varscale.core.files import file_hash, sync
+from varscale.version import __version__
 
 ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
 FORMAT = 1
@@ -22,36 +23,20 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """Description of a prepared dataset, and how it was made.
-
-    Attributes:
-        name: Name of the dataset.
-        kind: `images` or `embeddings`.
-        shape: Shape of the items array.
-        class_names: Names of the classes, training classes first.
-        class_split: Split of each class.
-        class_counts: Items of each class.
-        hash: Hash of the content: items, labels, class names and splits, whatever their source.
-        files: SHA-256, size and modification time of each file.
-        source: Path of the source.
-        options: Options it was read with.
-        skipped: Messages about items that could not be read and were left out.
-        version: Version of varscale that wrote it.
-        format: Format of this file.
-    """
+    """Description of a prepared dataset, and how it was made."""
 
     name: str
-    kind: str
-    shape: list[int]
-    class_names: list[str]
+    kind: str  # images or embeddings
+    shape: list[int]  # of the items array
+    class_names: list[str]  # training classes first
     class_split: list[str]
     class_counts: list[int]
-    source: str
-    options: dict[str, Any]
-    version: str
-    hash: str = ""
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
+    source: str  # its path
+    options: dict[str, Any]  # it was read with
+    version: str  # of varscale that wrote it
+    hash: str = ""  # of the content: items, labels, class names and splits, whatever their source
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)  # SHA-256, size and time of each
+    skipped: list[str] = field(default_factory=list)  # messages about items that were left out
     format: int = FORMAT
 
     def content_hash(self) -> str:
@@ -130,11 +115,7 @@ def check_quickly(root: Path, name: str) -> Manifest:
     manifest = read_manifest(root, name)
     for file, expected in manifest.files.items():
         path = root / name / file
-        state = path.stat() if path.is_file() else None
-        if state is None or (state.st_size, state.st_mtime_ns) != (
-            expected["size"],
-            expected["mtime_ns"],
-        ):
+        if not path.is_file() or {**expected, **_stamp(path)} != expected:
             return check(root, name)
     return manifest
 
@@ -182,25 +163,46 @@ def check_name(name: str) -> None:
         )
 
 
-def finish(stage: Path, manifest: Manifest, labels: np.ndarray) -> Manifest:
+def finish(
+    stage: Path,
+    name: str,
+    labels: np.ndarray,
+    classes: list[tuple[str, str]],
+    *,
+    source: str,
+    options: dict[str, Any],
+    skipped: list[str],
+) -> Manifest:
     """Write labels and manifest beside the items, with all hashes, and flush them to disk."""
+    items = np.load(stage / ITEMS, mmap_mode="r")
     np.save(stage / LABELS, labels)
     files = {}
-    for name in (ITEMS, LABELS):
-        path = stage / name
+    for path in (stage / ITEMS, stage / LABELS):
         sync(path)
-        state = path.stat()
-        files[name] = {
-            "sha256": file_hash(path),
-            "size": state.st_size,
-            "mtime_ns": state.st_mtime_ns,
-        }
-    manifest = Manifest(**{**asdict(manifest), "files": files})
-    manifest = Manifest(**{**asdict(manifest), "hash": manifest.content_hash()})
+        files[path.name] = {"sha256": file_hash(path), **_stamp(path)}
+    manifest = Manifest(
+        name=name,
+        kind="images" if items.ndim == 4 else "embeddings",
+        shape=list(items.shape),
+        class_names=[class_name for class_name, _ in classes],
+        class_split=[split for _, split in classes],
+        class_counts=np.bincount(labels, minlength=len(classes)).tolist(),
+        source=source,
+        options=options,
+        version=__version__,
+        files=files,
+        skipped=skipped,
+    )
+    manifest = replace(manifest, hash=manifest.content_hash())
     (stage / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
     sync(stage / MANIFEST)
     sync(stage)
     return manifest
+
+
+def _stamp(path: Path) -> dict[str, int]:
+    state = path.stat()
+    return {"size": state.st_size, "mtime_ns": state.st_mtime_ns}
 
 
 def _damage(path: Path, why: str) -> ValueError:

@@ -5,8 +5,8 @@ import os
 import tarfile
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -24,106 +24,81 @@ PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 """Endings of the names of picture files."""
 
 
-class Tree(ABC):
-    """Files by relative path, with `/` between the parts.
+@dataclass(frozen=True)
+class Tree:
+    """Files by relative path, with `/` between the parts."""
 
-    Attributes:
-        name: Name of the tree in messages.
-        files: All paths, sorted.
-    """
-
-    name: str
-    files: list[str]
-
-    @abstractmethod
-    def read(self, path: str) -> bytes:
-        """Content of a file."""
+    name: str  # in messages
+    files: list[str]  # all paths, sorted
+    read: Callable[[str], bytes]  # the content of a file
 
     def find(self, *names: str) -> list[str]:
         """Paths whose last part is one of `names`."""
         return [path for path in self.files if PurePosixPath(path).name in names]
 
 
-class Folder(Tree):
-    """A folder on disk; hidden files are ignored."""
+def open_folder(folder: Path) -> Tree:
+    """Open a folder on disk; hidden files are ignored."""
 
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self.path = path
-        files = (p.relative_to(path) for p in walk(path))
-        self.files = sorted(p.as_posix() for p in files if not _is_hidden(p.parts))
+    def read(path: str) -> bytes:
+        _check_size(str(folder), path, (folder / path).stat().st_size)
+        return (folder / path).read_bytes()
 
-    def read(self, path: str) -> bytes:
-        """Content of a file."""
-        file = self.path / path
-        _check_size(self.name, path, file.stat().st_size)
-        return file.read_bytes()
+    files = (path.relative_to(folder) for path in walk(folder))
+    shown = sorted(path.as_posix() for path in files if not _is_hidden(path.parts))
+    return Tree(str(folder), shown, read)
 
 
-class Zip(Tree):
-    """A zip archive, read in place; a member that leads out of it raises ValueError."""
+def _open_zip(archive: Path) -> Tree:
+    """Open a zip archive, read in place; a member that leads out of it raises ValueError."""
+    try:
+        content = zipfile.ZipFile(archive)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected the names in {archive} in UTF-8, got {error.object!r}. Pack it again."
+        ) from error
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{archive} is not a readable zip: {error}. Copy it again.") from error
 
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
+    def read(path: str) -> bytes:
         try:
-            self._zip = zipfile.ZipFile(path)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"Expected the names in {path} in UTF-8, got {error.object!r}. Pack it again."
-            ) from error
-        except zipfile.BadZipFile as error:
-            raise ValueError(f"{path} is not a readable zip: {error}. Copy it again.") from error
-        for info in self._zip.infolist():
-            _check_member(self.name, info.filename, info.file_size)
-        members = [m for m in self._zip.namelist() if not m.endswith("/")]
-        self.files = sorted(m for m in members if not _is_hidden(PurePosixPath(m).parts))
-        _check_distinct(self.files, self.name)
-
-    def read(self, path: str) -> bytes:
-        """Content of a member."""
-        try:
-            return self._zip.read(path)
+            return content.read(path)
         except Exception as error:  # damage, passwords and rare compressions raise different ones
             why = str(error) or repr(error)
-            raise ValueError(f"{path} in {self.name} cannot be read: {why}.") from error
+            raise ValueError(f"{path} in {archive} cannot be read: {why}.") from error
+
+    for info in content.infolist():
+        _check_member(str(archive), info.filename, info.file_size)
+    members = [m for m in content.namelist() if not m.endswith("/")]
+    files = sorted(m for m in members if not _is_hidden(PurePosixPath(m).parts))
+    _check_distinct(files, str(archive))
+    return Tree(str(archive), files, read)
 
 
-class Tar(Tree):
-    """A tar archive, compressed or not, kept in memory; meant for archives of few files."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        try:
-            with _read_header(partial(tarfile.open, path)) as archive:
-                self._content = _contents(archive, self.name)
-        except MemoryError as error:
-            raise ValueError(
-                f"{path} does not fit into memory. Unpack it, and prepare the folder."
-            ) from error
-        except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            why = str(error).partition("\n")[0].rstrip(":.")  # one line per compression
-            raise ValueError(
-                f"{path} is not a readable tar archive: {why}. Copy it again."
-            ) from error
-        self.files = sorted(self._content)
-
-    def read(self, path: str) -> bytes:
-        """Content of a member."""
-        return self._content[path]
+def _open_tar(archive: Path) -> Tree:
+    """Read a tar, compressed or not, into memory; meant for archives of few files."""
+    try:
+        with _read_header(partial(tarfile.open, archive)) as tar:
+            content = _contents(tar, str(archive))
+    except MemoryError as error:
+        raise ValueError(
+            f"{archive} does not fit into memory. Unpack it, and prepare the folder."
+        ) from error
+    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        why = str(error).partition("\n")[0].rstrip(":.")  # one line per compression
+        raise ValueError(
+            f"{archive} is not a readable tar archive: {why}. Copy it again."
+        ) from error
+    return Tree(str(archive), sorted(content), content.__getitem__)
 
 
-class Union(Tree):
+def _unite(trees: list[Tree]) -> Tree:
     """Several trees as one."""
-
-    def __init__(self, trees: list[Tree]) -> None:
-        self.name = " and ".join(tree.name for tree in trees)
-        self._owner = {path: tree for tree in trees for path in tree.files}
-        self.files = sorted(path for tree in trees for path in tree.files)
-        _check_distinct(self.files, self.name)
-
-    def read(self, path: str) -> bytes:
-        """Content of a file."""
-        return self._owner[path].read(path)
+    name = " and ".join(tree.name for tree in trees)
+    owner = {path: tree for tree in trees for path in tree.files}
+    files = sorted(path for tree in trees for path in tree.files)
+    _check_distinct(files, name)
+    return Tree(name, files, lambda path: owner[path].read(path))
 
 
 def open_tree(source: Path) -> Tree:
@@ -132,12 +107,12 @@ def open_tree(source: Path) -> Tree:
         raise ValueError(f"Expected a folder, archive or file at {source}, got nothing there.")
     if source.is_dir():
         zips = sorted(path for path in source.glob("*.zip") if path.is_file())
-        folder = Folder(source)
-        return Union([folder, *map(Zip, zips)]) if zips else folder
+        folder = open_folder(source)
+        return _unite([folder, *map(_open_zip, zips)]) if zips else folder
     if source.suffix in (".zip", ".npz"):  # an npz is a zip of arrays
-        return Zip(source)
+        return _open_zip(source)
     if source.name.endswith((".tar", ".tar.gz", ".tgz")):
-        return Tar(source)
+        return _open_tar(source)
     raise ValueError(f"Expected a folder, a .zip or a .tar.gz, got {source}.")
 
 
@@ -214,8 +189,3 @@ def _check_size(where: str, name: str, size: int) -> None:
             f"{where}: expected at most {limit:,} bytes in a file, got {size:,} in {name!r}. Such "
             "files are not read; remove it, or get it from a source you trust."
         )
-
-
-def parents(path: str) -> Iterator[str]:
-    """Folder names above a file, nearest first."""
-    return reversed(PurePosixPath(path).parts[:-1])

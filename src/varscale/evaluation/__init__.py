@@ -4,7 +4,6 @@ Nothing here knows how a model is trained. (The room is not called `evaluate`, b
 `varscale.evaluate` is a function.)
 """
 
-from varscale.evaluation.comparison import compare
-from varscale.evaluation.evaluation import Evaluation, evaluate
+from varscale.evaluation.evaluation import Evaluation, compare, evaluate
 
 __all__ = ["Evaluation", "compare", "evaluate"]

@@ -63,10 +63,9 @@ class Conformity:
 
 
 def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]]) -> Conformity:
-    """Quantiles of similarities, with equal weight for each class.
+    """Quantiles of what was seen, with equal weight for each class.
 
-    Args:
-        seen: Number of shots, similarities of items to their own prototype, and their classes.
+    That is: number of shots, similarities of items to their own prototype, and their classes.
     """
     shots = sorted({shot for shot, _, _ in seen})
     rows, n_classes = [], []

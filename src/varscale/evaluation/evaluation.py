@@ -66,7 +66,8 @@ class Evaluation:
         """Figures as fractions of 1, with intervals over tasks (M20)."""
         accuracy, accuracy_ci = interval(self.accuracy)
         nll, nll_ci = interval(self.nll)
-        rate = (self.hits.double() / self.queries).tolist()
+        rates = (self.hits.double() / self.queries).tolist()
+        classes = zip(self.class_names, rates, self.queries, strict=True)
         return {
             "accuracy": accuracy,
             "ci95": accuracy_ci,
@@ -75,12 +76,18 @@ class Evaluation:
             "ece": self.ece,
             "brier": float(self.brier.mean()),
             "episodes": len(self.accuracy),
-            "per_class": {
-                name: r
-                for name, r, n in zip(self.class_names, rate, self.queries, strict=True)
-                if n
-            },
+            "per_class": {name: rate for name, rate, n in classes if n},
         }
+
+
+def compare(a: Evaluation, b: Evaluation) -> dict[str, Any]:
+    """Compare evaluations on the same tasks: their figures, and the paired differences (M20)."""
+    figures: dict[str, Any] = {"a": a.summary(), "b": b.summary()}
+    for side in figures.values():
+        del side["per_class"]
+    figures["difference"], figures["ci95"] = interval(b.accuracy - a.accuracy)
+    figures["nll_difference"], figures["nll_ci95"] = interval(b.nll - a.nll)
+    return figures
 
 
 @torch.inference_mode()
@@ -111,8 +118,7 @@ def evaluate(
     """
     if episodes < 1:
         raise ValueError(f"Expected at least one episode, got {episodes}.")
-    device = next(model.parameters(), torch.empty(0)).device
-    mode = model.training
+    device, mode = next(model.parameters(), torch.empty(0)).device, model.training
     model.eval()
     separately = one_by_one or model.host.conditioned
     tally = _Tally(split, sampler)
@@ -123,15 +129,14 @@ def evaluate(
         int(np.prod(split.dataset.items.shape[1:])) if separately else model.host.out_dim
     )
     chunk = 1 if one_by_one else max(1, CHUNK // size)
+    draws = {"samples": samples, "seed": sampler.seed}
     for start in range(share.start, share.stop, chunk):
         rows = sampler.batch(start, min(chunk, share.stop - start))
         if separately:
             episode = split.episode(rows).to(device)
-            log_p = model(episode, samples=samples, index=start, seed=sampler.seed)
+            log_p = model(episode, index=start, **draws)
         else:
-            log_p = predict_rows(
-                model, table, rows, samples=samples, index=start, seed=sampler.seed
-            )
+            log_p = predict_rows(model, table, rows, index=start, **draws)
         tally.add(log_p.cpu(), rows.query_labels, rows.classes)
     model.train(mode)
     return tally.result(processes, episodes)
@@ -180,12 +185,8 @@ class _Tally:
         self.queries = torch.zeros(n, dtype=torch.long)
         self.confusion = torch.zeros(n if n <= MOST_CLASSES else 0, n, dtype=torch.long)
 
-    def add(
-        self,
-        log_p: Float[Tensor, "task query way"],
-        labels: Int[Tensor, "task query"],
-        classes: Int[Tensor, "task way"],
-    ) -> None:
+    def add(self, log_p: Tensor, labels: Tensor, classes: Tensor) -> None:
+        """Add tasks: (task, query, way), (task, query) and (task, way)."""
         top, guess = log_p.max(-1)
         nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         values = (guess == labels, nll, brier_score(log_p, labels))

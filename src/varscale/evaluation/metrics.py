@@ -33,14 +33,9 @@ def calibration_bins(
 
     The bins are closed on the left; a confidence of 1 falls into the last.
     """
-    index = (confidence.flatten().double() * BINS).long().clamp_(0, BINS - 1)
-    return torch.stack(
-        [
-            torch.bincount(index, minlength=BINS).double(),
-            torch.bincount(index, confidence.flatten().double(), minlength=BINS),
-            torch.bincount(index, hit.flatten().double(), minlength=BINS),
-        ]
-    )
+    values = [v.flatten().double() for v in (torch.ones_like(hit), confidence, hit)]
+    index = (values[1] * BINS).long().clamp_(0, BINS - 1)
+    return torch.stack([torch.bincount(index, v, minlength=BINS) for v in values])
 
 
 def expected_calibration_error(bins: Float[Tensor, "3 bins"]) -> float:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,18 +11,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from varscale.classifier import FewShotClassifier
-from varscale.core.files import write_whole
-from varscale.export.onnx import check_close, session, trace
+from varscale.export.onnx import trace, write_checked
 from varscale.functional import log_softmax
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 
 class ClassifierGraph(nn.Module):
-    """A fitted `FewShotClassifier` as a module in float32, with all constants precomputed.
-
-    Args:
-        classifier: The classifier.
-        reject: As for its `predict`; with `None` no query is unknown.
-    """
+    """A fitted `FewShotClassifier` as a module in float32, with all constants precomputed."""
 
     origin: Tensor
     matrix: Tensor | None
@@ -36,22 +34,19 @@ class ClassifierGraph(nn.Module):
         super().__init__()
         prior, count = classifier.prior_, torch.from_numpy(classifier.counts_)
         metric, means = prior.metric, torch.from_numpy(classifier.centres_)
-        labels = torch.arange(len(count)).unsqueeze(0)
-        references = metric.references(means.unsqueeze(0))
         scale = prior.scale(torch.from_numpy(classifier.own_))
-        floor = torch.full((len(count),), -torch.inf)
-        if reject is not None:
-            floor = prior.floor(count, reject)
-        self.host, self.scale = metric.host, scale
-        matrix = metric.whitening.matrix
+        self.host, self.scale, matrix = metric.host, scale, metric.whitening.matrix
         self.register_buffer("origin", metric.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
-        self.register_buffer("references", references.float())
-        self.register_buffer("labels", labels)
+        self.register_buffer("references", metric.references(means.unsqueeze(0)).float())
+        self.register_buffer("labels", torch.arange(len(count)).unsqueeze(0))
         self.register_buffer("count", count.float())
         self.register_buffer("weight", metric.weight.float())
         self.register_buffer("factor", torch.as_tensor(scale.origin * prior.mean).float())
-        self.register_buffer("floor", floor.float())
+        floor = torch.full((len(count),), -torch.inf)
+        self.register_buffer(
+            "floor", floor if reject is None else prior.floor(count, reject).float()
+        )
         if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
             raise ValueError(
                 "Expected embeddings and a scale within the range of float32, got larger ones. "
@@ -77,13 +72,8 @@ def export_classifier(
 ) -> float:
     """Write a fitted classifier as an ONNX file; return the largest difference in probability.
 
-    The names of the classes are in the file's metadata, as JSON under `classes`.
-
-    Args:
-        classifier: The classifier.
-        path: File to write.
-        reject: Share of queries of known classes that may be called unknown; with `None` no query
-            is unknown.
+    The names of the classes are in the file's metadata, as JSON under `classes`. `reject` is as in
+    `FewShotClassifier.predict`; with `None` no query is unknown.
     """
     graph = ClassifierGraph(classifier, reject).eval()
     at = "never" if reject is None else f"at {reject:g}"
@@ -97,27 +87,18 @@ def export_classifier(
     )
     for key, value in {"classes": classifier.classes_.tolist(), "reject": reject}.items():
         proto.metadata_props.add(key=key, value=json.dumps(value))
-    content = bytes(proto.SerializeToString())
-    difference, rounding = differences(classifier, content)
-    check_close(difference, rounding)
-    write_whole(path, content)
-    return difference
+    return write_checked(path, proto, lambda graph: differences(classifier, graph))
 
 
-def differences(classifier: FewShotClassifier, content: bytes) -> tuple[float, float]:
-    """Largest difference in probability between graph and classifier, and largest rounding error.
-
-    Compares them at class means, around and between these, and at zero. The rounding error is the
-    difference between the classifier's own answers in float32 and in float64.
-    """
+def differences(classifier: FewShotClassifier, graph: "InferenceSession") -> tuple[float, float]:
+    """Compare graph and classifier at class means, around and between these, and at zero."""
     centres = classifier.centres_[:500]
     noise = torch.randn(4, *centres.shape, generator=torch.Generator().manual_seed(0)).numpy()
     around = centres + noise * centres.std(0)
-    between = (
-        2 * centres + np.roll(centres, 1, axis=0)
-    ) / 3  # nearer to one class: halfway may be the origin
+    # nearer to one class: halfway may be the origin
+    between = (2 * centres + np.roll(centres, 1, axis=0)) / 3
     queries = np.concatenate([centres, between, *around, 0 * centres[:1]]).astype(np.float32)
     exact = classifier.predict_proba(queries.astype(np.float64))
-    probability, _ = session(content).run(None, {"query": queries})
+    probability, _ = graph.run(None, {"query": queries})
     single = classifier.predict_proba(queries)
     return float(np.abs(probability - exact).max()), float(np.abs(single - exact).max())

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from varscale.core.episode import Episode
-from varscale.core.files import write_whole
 from varscale.core.labels import class_counts
-from varscale.export.onnx import check_close, session, trace
+from varscale.export.onnx import trace, write_checked
 from varscale.functional import log_softmax
 from varscale.hosts import MatchingNetwork, PrototypicalNetwork
 from varscale.model import ScaledModel
 from varscale.model.head import class_scores
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
 
 class FewShotGraph(nn.Module):
     """`ScaledModel.predict` for one task, in operations that an ONNX graph can hold.
 
-    The number of classes is the largest label plus one.
-
-    Args:
-        model: A prototypical or matching network.
+    The host is a prototypical or matching network; the number of classes is the largest label plus
+    one.
     """
 
     def __init__(self, model: ScaledModel) -> None:
@@ -52,10 +52,8 @@ class FewShotGraph(nn.Module):
         n_way: Any = labels.max().item() + 1
         torch._check(n_way >= 2)  # so that tracing knows it is not an empty axis
         given = labels.unsqueeze(0)
-        scale, references = (
-            model.scale(support, query),
-            host.references(support, given, n_way=n_way),
-        )
+        scale = model.scale(support, query)
+        references = host.references(support, given, n_way=n_way)
         mean, unshot = scale.q.mean, replace(scale, shot_offset=None)
         logits = class_scores(host, unshot, query, references, given, mean, n_way=n_way)[0]
         missing = (labels != torch.arange(n_way).unsqueeze(1)).all(1)  # classes of probability 0
@@ -67,27 +65,13 @@ class FewShotGraph(nn.Module):
 
 
 def export_model(model: ScaledModel, path: Path) -> float:
-    """Write a model as an ONNX file; return the largest difference in probability.
-
-    Args:
-        model: The model, on a CPU.
-        path: File to write.
-    """
+    """Write a model on a CPU as an ONNX file; return the largest difference in probability."""
     shape = getattr(model.host.backbone, "in_shape", None)
     if shape is None:
         raise ValueError("Expected a backbone that knows its in_shape, got none.")
     graph = FewShotGraph(copy.deepcopy(model).float()).eval()
-    content = _export(graph, shape)
-    difference, rounding = differences(model, content, shape)
-    check_close(difference, rounding)
-    write_whole(path, content)
-    return difference
-
-
-def _export(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
-    support, query = (
-        torch.linspace(0, 1, 10).view(10, *(1 for _ in shape)).expand(10, *shape).split([6, 4])
-    )
+    values = torch.linspace(0, 1, 10).view(10, *(1 for _ in shape))
+    support, query = values.expand(10, *shape).split([6, 4])
     items = Dim("support", min=2)
     proto = trace(
         graph,
@@ -98,17 +82,14 @@ def _export(graph: FewShotGraph, shape: tuple[int, ...]) -> bytes:
         "probability: one row a query, one column a class.",
     )
     proto.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "way"
-    return bytes(proto.SerializeToString())
+    return write_checked(path, proto, lambda graph: differences(model, graph, shape))
 
 
-def differences(model: ScaledModel, content: bytes, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Largest difference in probability between graph and model, and largest rounding error.
-
-    Compares them on tasks of 2 to 20 ways and 1 to 10 shots. The rounding error is the difference
-    between the model's own answers in float32 and in float64.
-    """
+def differences(
+    model: ScaledModel, graph: "InferenceSession", shape: tuple[int, ...]
+) -> tuple[float, float]:
+    """Compare graph and model on tasks of 2 to 20 ways and 1 to 10 shots."""
     single, exact = (copy.deepcopy(model).to(dtype).eval() for dtype in (torch.float, torch.double))
-    running = session(content)
     generator = torch.Generator().manual_seed(0)
     difference, rounding = 0.0, 0.0
     for shots in ([1, 1], [2, 1, 5], [1] * 20, [10, 1, 3, 1, 7], [10] * 5):
@@ -120,7 +101,7 @@ def differences(model: ScaledModel, content: bytes, shape: tuple[int, ...]) -> t
         with torch.inference_mode():
             rounded, expected = (m(episode)[0].exp().numpy() for m in (single, exact))
         feed = {"support": support.numpy(), "labels": labels.numpy(), "query": query.numpy()}
-        (got,) = running.run(None, feed)
+        (got,) = graph.run(None, feed)
         difference = max(difference, float(np.abs(got - expected).max()))
         rounding = max(rounding, float(np.abs(rounded - expected).max()))
     return difference, rounding

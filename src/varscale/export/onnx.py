@@ -3,13 +3,17 @@
 import io
 import logging
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from varscale.core.files import write_whole
 from varscale.version import __version__
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ def trace(
         inputs: An example of each input, by name.
         dynamic: The axes of each input that may have any length.
         outputs: Names of the outputs.
-        doc: Description of inputs and outputs, stored in the file.
+        doc: Description that is stored in the file.
     """
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)  # it complains about missing torchvision, and prints graphs
@@ -60,10 +64,9 @@ def trace(
     proto.doc_string = doc
     proto.producer_name, proto.producer_version = "varscale", __version__
     inner = proto.graph
-    for part in (inner, *inner.node, *inner.value_info, *inner.input, *inner.output):
+    lists = (inner.node, inner.value_info, inner.input, inner.output, inner.initializer)
+    for part in (inner, *chain.from_iterable(lists)):
         del part.metadata_props[:]  # stack traces with paths of this machine
-    for tensor in inner.initializer:
-        del tensor.metadata_props[:]
     return proto
 
 
@@ -76,16 +79,26 @@ def session(content: bytes) -> "onnxruntime.InferenceSession":
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def check_close(difference: float, rounding: float) -> None:
-    """Raise ValueError if a graph differs from its model by more than rounding.
+def write_checked(
+    path: Path,
+    proto: "onnx.ModelProto",
+    compare: "Callable[[onnxruntime.InferenceSession], tuple[float, float]]",
+) -> float:
+    """Write a graph, unless it differs from its model by more than rounding.
 
     Args:
-        difference: Largest difference in probability.
-        rounding: Rounding error of the model's own probabilities in float32.
+        path: File to write.
+        proto: The graph.
+        compare: Gives the largest difference in probability, which is returned, and the largest
+            rounding error: the difference between the model's own answers in float32 and float64.
     """
+    content = bytes(proto.SerializeToString())
+    difference, rounding = compare(session(content))
     allowed = max(TOLERANCE, ROUNDING * rounding)
     if not difference <= allowed:
         raise ValueError(
             f"The graph differs from the model by {difference:.2g}, more than {allowed:.2g}. "
             "Nothing was written."
         )
+    write_whole(path, content)
+    return difference

@@ -1,11 +1,10 @@
 """What a run will cost, from the multiply-adds of its backbone: an estimate before it is run."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from varscale.backbones import Backbone
 from varscale.paper.sizes import Size
@@ -20,20 +19,11 @@ STEP_SECONDS = 1.5e-3
 
 def multiply_adds(backbone: Backbone) -> int:
     """Of one item through the convolutions and matrices of a backbone."""
-    counted = [0]
-
-    def count(layer: Any, inputs: Any, output: torch.Tensor) -> None:
-        counted[0] += output[0].numel() * layer.weight[0].numel()
-
-    layers = [m for m in backbone.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
     training = backbone.training
-    with torch.inference_mode():
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         backbone.eval()(torch.zeros(1, *backbone.in_shape))
     backbone.train(training)
-    for hook in hooks:
-        hook.remove()
-    return counted[0]
+    return int(counter.get_total_flops()) // 2
 
 
 def flop(config: TrainConfig, size: Size) -> float:

@@ -1,13 +1,15 @@
 """All results on one page: reported beside ours, figures, claims; as HTML, and as Markdown."""
 
+from functools import partial
 from pathlib import Path
 
-from varscale.paper.claims import Everything, judge_all
+from varscale.paper.claims import judge_all
+from varscale.paper.evidence import Everything
 from varscale.paper.figures import FIGURES
 from varscale.paper.grid import TITLES, cells, entries, format_figure
 from varscale.paper.results import FLOAT32, Results, label
 from varscale.paper.sizes import SIZES
-from varscale.paper.tables import Gain, Line, gains
+from varscale.paper.tables import Line, gains
 from varscale.paper.tables import table as lines_of
 from varscale.report.html import paragraph, render, table
 
@@ -15,12 +17,18 @@ HEAD = (
     "row", "column", "reported %", "ours %", "difference", "gain reported", "gain ours",
     "NLL", "ECE %", "scale", "runs",
 )  # fmt: skip
+COVERED = ("", "size", "cells run")
 INTRO = (
     "Reported is the paper's figure, at 84x84 on all of miniImageNet; ours is what the rows in "
     "`results/` say, at the size and on the data that the heading names. The small size is far "
     "below the paper's accuracies, so compare gains: over the first row of the same column, ours "
     "paired by seed. Intervals of ours are 95 % by Student's t over seeds. Scale is the mean of "
     "the learned scale, over its entries."
+)
+NOTE = (
+    "Judged at the small size and on frozen embeddings, not at the paper's size. Differences are "
+    "points of accuracy on the same test tasks; one seed, whose interval is over tasks, decides "
+    "nothing. A claim of which a part was not run is undecided."
 )
 
 
@@ -72,46 +80,48 @@ def caption(id: str, lines: list[Line]) -> str:
 
 def format_lines(lines: list[Line]) -> list[tuple[str, ...]]:
     """Write the cells of a table, to read."""
-    return [_cells(line, gain) for line, gain in zip(lines, gains(lines), strict=True)]
-
-
-def _cells(line: Line, gain: Gain) -> tuple[str, ...]:
-    return (
-        line.entry.row,
-        line.entry.column,
-        line.entry.published,
-        format_figure(line.ours, line.half),
-        "" if line.difference is None else f"{line.difference:+.2f}",
-        "" if gain.reported is None else f"{gain.reported:+.2f}",
-        format_figure(gain.ours, gain.half),
-        f"{_mean([row.nll for row in line.rows]):.3f}",
-        f"{_mean([100 * row.ece for row in line.rows]):.1f}",
-        f"{_mean([row.scale_mean for row in line.rows]):.3g}",
-        str(len(line.rows)),
-    )
+    return [
+        (
+            line.entry.row,
+            line.entry.column,
+            line.entry.published,
+            format_figure(line.ours, line.half),
+            "" if line.difference is None else f"{line.difference:+.2f}",
+            "" if gain.reported is None else f"{gain.reported:+.2f}",
+            format_figure(gain.ours, gain.half),
+            f"{_mean([row.nll for row in line.rows]):.3f}",
+            f"{_mean([100 * row.ece for row in line.rows]):.1f}",
+            f"{_mean([row.scale_mean for row in line.rows]):.3g}",
+            str(len(line.rows)),
+        )
+        for line, gain in zip(lines, gains(lines), strict=True)
+    ]
 
 
 def sections(folder: Path) -> list[tuple[str, str]]:
     """Sections of an HTML page about a folder of results."""
     everything = Everything.read(folder)
-    parts = [("What this is", paragraph(introduction(folder))), ("Claims", _claims(everything))]
+    claims = []
+    for v in judge_all(everything):
+        caveat = [f"({v.caveat})"] if v.caveat else []
+        text = "\n".join([v.statement, *v.figures, *caveat])
+        claims.append((v.id, v.answer, text, str(v.runs or "")))
+    judged = table(("", "verdict", "claim", "runs"), claims) + paragraph(NOTE, "note")
+    parts = [("What this is", paragraph(introduction(folder))), ("Claims", judged)]
     for name, (lines, note) in tables(Results(folder)).items():
         body = table(HEAD, format_lines(lines), numbers=range(2, len(HEAD)))
         parts.append((name, body + paragraph(note, "note")))
     places = {"Small size, miniimagenet32": everything.small}
     places |= {f"Frozen, {name}": evidence for name, evidence in everything.frozen.items()}
-    for title, shown, draw in FIGURES.values():
-        drawn = {where: render(draw(evidence)) for where, evidence in places.items()}
-        body = "".join(
-            svg + paragraph(f"{where}. {shown}", "note") for where, svg in drawn.items() if svg
-        )
+    for title, draw in FIGURES.items():
+        body = ""
+        for where, evidence in places.items():
+            if svg := render(partial(draw, evidence=evidence)):
+                body += svg + paragraph(f"{where}. {draw.__doc__}", "note")
         if body:
             parts.append((title, body))
     parts.append(("What was run", table(COVERED, covered(Results(folder)), numbers=[2])))
     return parts
-
-
-COVERED = ("", "size", "cells run")
 
 
 def covered(results: Results) -> list[tuple[str, ...]]:
@@ -124,23 +134,6 @@ def covered(results: Results) -> list[tuple[str, ...]]:
             if size != "paper" or done.intersection(names):
                 found.append((TITLES[id], size, f"{len(done.intersection(names))} of {len(names)}"))
     return found
-
-
-def _claims(everything: Everything) -> str:
-    rows = []
-    for v in judge_all(everything):
-        caveat = [f"({v.caveat})"] if v.caveat else []
-        rows.append(
-            (v.id, v.answer, "\n".join([v.statement, *v.figures, *caveat]), str(v.runs or ""))
-        )
-    return table(("", "verdict", "claim", "runs"), rows) + paragraph(NOTE, "note")
-
-
-NOTE = (
-    "Judged at the small size and on frozen embeddings, not at the paper's size. Differences are "
-    "points of accuracy on the same test tasks; one seed, whose interval is over tasks, decides "
-    "nothing. A claim of which a part was not run is undecided."
-)
 
 
 def markdown(folder: Path) -> str:
@@ -156,13 +149,11 @@ def markdown(folder: Path) -> str:
         "## Claims",
         "",
     ]
-    out += _rows(
-        ("", "claim", "verdict", "by", "caveat"),
-        [
-            (v.id, v.statement, v.answer, "; ".join(v.figures), v.caveat)
-            for v in judge_all(Everything.read(folder))
-        ],
-    )
+    claims: list[tuple[str, ...]] = [
+        (v.id, v.statement, v.answer, "; ".join(v.figures), v.caveat)
+        for v in judge_all(Everything.read(folder))
+    ]
+    out += _rows(("", "claim", "verdict", "by", "caveat"), claims)
     out += ["", NOTE]
     for name, (lines, note) in tables(Results(folder)).items():
         out += ["", f"## {name}", "", *_rows(HEAD, format_lines(lines)), "", note]

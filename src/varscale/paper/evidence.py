@@ -1,11 +1,14 @@
 """What results say about a difference: paired by seed and by task, with its interval."""
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from varscale.evaluation.metrics import interval, t_interval
+from varscale.paper.grid import entries
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, choose
 
 Answer = Literal["holds", "fails", "undecided"]
@@ -13,22 +16,18 @@ Answer = Literal["holds", "fails", "undecided"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval.
-
-    Attributes:
-        what: What it is.
-        mean: Its mean.
-        half: Half-width: Student's t over training seeds; over test tasks for a single seed, which
-            decides nothing.
-        runs: Runs that it comes from.
-        unit: What it is counted in.
-    """
+    """A figure with its 95 % interval."""
 
     what: str
     mean: float
-    half: float
+    half: float  # Student's t over training seeds; of a single seed over test tasks
     runs: int
     unit: str = "points"
+
+    def minus(self, other: "Estimate", what: str) -> "Estimate":
+        """One estimate minus another, taken as independent."""
+        half = float(np.hypot(self.half, other.half))
+        return Estimate(what, self.mean - other.mean, half, min(self.runs, other.runs), self.unit)
 
     def __str__(self) -> str:
         digits = 0 if self.unit == "steps" else 2
@@ -38,28 +37,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something found, in words.
-
-    Attributes:
-        text: What.
-        runs: Runs that it comes from; 0 where none is needed.
-    """
+    """Something found, in words."""
 
     text: str
-    runs: int = 0
+    runs: int = 0  # that it comes from; 0 where none is needed
 
     def __str__(self) -> str:
         return f"{self.text} ({self.runs} run{'s' * (self.runs > 1)})" if self.runs else self.text
 
 
 class Evidence:
-    """The rows of one size and dataset, in float32.
-
-    Args:
-        results: Where they are.
-        size: Which size.
-        dataset: Which dataset; `None` for any.
-    """
+    """The rows of one size and dataset, or any dataset, in float32."""
 
     def __init__(self, results: Results, size: str, dataset: str | None = None) -> None:
         self.results = results
@@ -97,9 +85,8 @@ class Evidence:
         if not pairs:
             return None
         for a, b in pairs:
-            if (a.n_way, a.n_shot, a.n_query, a.episodes, a.dataset_hash) != (
-                b.n_way, b.n_shot, b.n_query, b.episodes, b.dataset_hash,
-            ):  # fmt: skip
+            tests = {(r.n_way, r.n_shot, r.n_query, r.episodes, r.dataset_hash) for r in (a, b)}
+            if len(tests) > 1:
                 raise ValueError(f"{a.cell} and {b.cell} were not tested on the same tasks.")
         what = f"{cell} - {over}"
         if len(pairs) > 1:
@@ -109,6 +96,41 @@ class Evidence:
         hits = [self.results.arrays(row)["hits"].astype(np.float64) for row in (a, b)]
         mean, half = interval((100 * (hits[0] - hits[1]) / (a.n_way * a.n_query)).tolist())
         return Estimate(what, mean, half, 1)
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All results that claims look at."""
+
+    small: Evidence  # miniImageNet at the small size
+    frozen: dict[str, Evidence]  # scalers alone, on frozen embeddings, by dataset
+    bench: dict[str, float]  # what `varscale bench --json` printed
+
+    @classmethod
+    def read(cls, folder: Path) -> "Everything":
+        """From the folder of results.
+
+        The fixed scale that is best in validation is called `grid_cosine_5w1s`, or 5s.
+        """
+        results = Results(folder)
+        small = Evidence(results, "small", "miniimagenet32")
+        for entry in entries("baselines", row="fixed scale, chosen in validation"):
+            small.choose(f"grid_cosine_5w{entry.column[0]}s", list(entry.cells))
+        datasets = sorted({row.dataset for row in results.rows("frozen")})
+        frozen = {name: Evidence(results, "frozen", name) for name in datasets}
+        return cls(small, frozen, _measured(folder / "bench.json"))
+
+
+def _measured(file: Path) -> dict[str, float]:
+    if not file.is_file():
+        return {}
+    try:
+        return {name: float(value) for name, value in json.loads(file.read_text()).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is not what varscale bench --json printed: {error}.") from error
+
+
+Judgement = tuple[Answer, list[Estimate | Fact | None]]
 
 
 def above(bound: float, *estimates: Estimate | None) -> Answer:
@@ -136,14 +158,6 @@ def all_hold(*answers: Answer) -> Answer:
     if "fails" in answers:
         return "fails"
     return "undecided" if "undecided" in answers else "holds"
-
-
-def difference(what: str, a: Estimate | None, b: Estimate | None) -> Estimate | None:
-    """One estimate minus another, taken as independent."""
-    if a is None or b is None:
-        return None
-    half = float(np.hypot(a.half, b.half))
-    return Estimate(what, a.mean - b.mean, half, min(a.runs, b.runs), a.unit)
 
 
 def component_shares(scales: np.ndarray) -> np.ndarray:

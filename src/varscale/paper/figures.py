@@ -1,6 +1,5 @@
 """The paper's figures, from the arrays beside the rows of results."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,50 +9,29 @@ from varscale.paper.grid import cell, cell_at
 from varscale.paper.results import Arrays
 from varscale.report.plots import COLOURS, reliability_curve
 
-Draw = Callable[[Any, Evidence], bool]
-FIGURES: dict[str, tuple[str, str, Callable[[Evidence], Callable[[Any], bool]]]] = {}
-"""Title, caption and drawing of each; a drawing says whether there was anything to draw."""
 
-
-def figure(id: str, title: str) -> Callable[[Draw], Draw]:
-    """Enter a figure under its name; what its function says of itself is the caption."""
-
-    def enter(draw: Draw) -> Draw:
-        caption = draw.__doc__ or ""
-        FIGURES[id] = title, caption, lambda evidence: lambda canvas: draw(canvas, evidence)
-        return draw
-
-    return enter
-
-
-@figure("fig2", "Learning curves: validation accuracy of PN and D-SVS, Euclidean")
 def learning_curves(canvas: Any, evidence: Evidence) -> bool:
     """One panel per shot; thin lines are seeds, the thick one is their mean."""
-    panels = canvas.subplots(1, 2)
     drawn = False
-    for axes, shot in zip(panels, (1, 5), strict=True):
+    for axes, shot in zip(canvas.subplots(1, 2), (1, 5), strict=True):
         for (name, label), colour in zip((("pn", "PN"), ("dsvs", "D-SVS")), COLOURS, strict=False):
             runs = evidence.arrays(cell(name, "euclidean", shot=shot))
-            _curves(axes, runs, "val_step", "val_accuracy", label, colour, factor=100)
-            drawn |= bool(runs)
+            drawn |= _curves(axes, runs, "val_step", "val_accuracy", label, colour, factor=100)
         axes.set(xlabel="step", ylabel="validation accuracy %", title=f"5-way {shot}-shot")
         _legend(axes)
     return drawn
 
 
-@figure("fig3", "The scale of SVS over training: by start (left), by rate (right)")
 def scale_paths(canvas: Any, evidence: Evidence) -> bool:
     """Mean of the scale over training, on frozen embeddings; logarithmic."""
     by_start, by_rate = canvas.subplots(1, 2)
     drawn = False
     for init, colour in zip((1, 10, 100, 1000), COLOURS, strict=False):
         runs = evidence.arrays(cell_at("fig3", "fig3a, rate 1e-3", f"start {init}"))
-        _curves(by_start, runs, "step", "scale_mean", f"start {init}", colour)
-        drawn |= bool(runs)
+        drawn |= _curves(by_start, runs, "step", "scale_mean", f"start {init}", colour)
     for rate, colour in zip(("1.0e-4", "1.0e-3", "1.0e-2"), COLOURS, strict=False):
         runs = evidence.arrays(cell_at("fig3", "fig3b, start 100", f"rate {rate}"))
-        _curves(by_rate, runs, "step", "scale_mean", f"rate {float(rate):g}", colour)
-        drawn |= bool(runs)
+        drawn |= _curves(by_rate, runs, "step", "scale_mean", f"rate {float(rate):g}", colour)
     for axes in (by_start, by_rate):
         axes.set(xlabel="task", ylabel="mean of the scale", yscale="log")
         axes.locator_params(axis="x", nbins=5)
@@ -61,12 +39,10 @@ def scale_paths(canvas: Any, evidence: Evidence) -> bool:
     return drawn
 
 
-@figure("fig4", "Entries of D-SVS's scale over training")
 def scale_density(canvas: Any, evidence: Evidence) -> bool:
     """Bands hold 50 % and 90 % of the entries, from a run of the first seed."""
-    panels = canvas.subplots(1, 2)
     drawn = False
-    for axes, shot in zip(panels, (1, 5), strict=True):
+    for axes, shot in zip(canvas.subplots(1, 2), (1, 5), strict=True):
         for run in evidence.arrays(cell("dsvs", "euclidean", shot=shot))[:1]:
             for low, high, alpha in (("05", "95", 0.2), ("25", "75", 0.4)):
                 axes.fill_between(
@@ -79,7 +55,6 @@ def scale_density(canvas: Any, evidence: Evidence) -> bool:
     return drawn
 
 
-@figure("appC", "Scales that D-AVS generates: two tasks (left), principal components (right)")
 def generated_scales(canvas: Any, evidence: Evidence) -> bool:
     """Entries of two test tasks; what each component of 50 tasks explains; a colour is a seed."""
     pairs, components = canvas.subplots(1, 2)
@@ -95,7 +70,6 @@ def generated_scales(canvas: Any, evidence: Evidence) -> bool:
     return bool(runs)
 
 
-@figure("reliability", "Reliability on test tasks, cosine, 5-way 1-shot")
 def reliability(canvas: Any, evidence: Evidence) -> bool:
     """Accuracy against confidence, seeds pooled; the dotted line is perfect calibration."""
     axes = canvas.subplots(1, 1)
@@ -118,10 +92,22 @@ def _legend(axes: Any) -> None:
 
 def _curves(
     axes: Any, runs: list[Arrays], x: str, y: str, label: str, colour: str, factor: float = 1.0
-) -> None:
+) -> bool:
+    """Draw runs and their mean; say whether there were any."""
     if not runs:
-        return
+        return False
     for run in runs:
         axes.plot(run[x], factor * run[y], color=colour, linewidth=0.6, alpha=0.5)
     mean = factor * np.mean([run[y] for run in runs], axis=0)
     axes.plot(runs[0][x], mean, color=colour, linewidth=1.8, label=label)
+    return True
+
+
+FIGURES = {
+    "Learning curves: validation accuracy of PN and D-SVS, Euclidean": learning_curves,
+    "The scale of SVS over training: by start (left), by rate (right)": scale_paths,
+    "Entries of D-SVS's scale over training": scale_density,
+    "Scales that D-AVS generates: two tasks (left), principal components (right)": generated_scales,
+    "Reliability on test tasks, cosine, 5-way 1-shot": reliability,
+}
+"""By title; the caption is the docstring. Each returns whether there was anything to draw."""

@@ -36,24 +36,14 @@ FILE = Path(__file__).parent / "grid.csv"
 
 @dataclass(frozen=True)
 class Entry:
-    """One place in a table or figure.
+    """One place in a table or figure."""
 
-    Attributes:
-        id: The table or figure; `baselines` are ours.
-        row: Its row.
-        column: Its column.
-        cells: Name of the cell; several where the best of them in validation is meant; none for a
-            figure that the paper takes from elsewhere.
-        accuracy: Published accuracy in per cent; `None` where there is none.
-        interval: Published half-width; `None` where there is none.
-    """
-
-    id: str
+    id: str  # of the table or figure; `baselines` are ours
     row: str
     column: str
-    cells: tuple[str, ...]
-    accuracy: float | None
-    interval: float | None
+    cells: tuple[str, ...]  # several: the best in validation; none: the paper took it over
+    accuracy: float | None  # as published, in per cent
+    interval: float | None  # its half-width
 
     @property
     def published(self) -> str:
@@ -88,13 +78,9 @@ def read_grid(file: Path = FILE) -> tuple[list[Entry], dict[str, dict[str, Any]]
             if found and place == (found[-1].id, found[-1].row, found[-1].column):
                 found[-1] = replace(found[-1], cells=found[-1].cells + cells)
             elif line["table"]:
-                accuracy, half = (_number(line[key]) for key in ("accuracy", "interval"))
-                found.append(Entry(*place, cells, accuracy, half))
+                figures = [float(line[k]) if line[k] else None for k in ("accuracy", "interval")]
+                found.append(Entry(*place, cells, *figures))
     return found, values
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
 
 
 def _parse(overrides: str, known: dict[str, dict[str, Any]]) -> dict[str, Any]:

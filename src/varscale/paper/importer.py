@@ -8,6 +8,7 @@ row whose old hash is that of its cell gets today's; any other keeps its own and
 import csv
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from varscale.paper.reproduce import Job
 from varscale.paper.results import FLOAT32, Arrays, Results, Row, parse_row, unpack
 from varscale.paper.sizes import SizeName
 from varscale.runs import TrainConfig
+from varscale.runs.config import resolve
 
 
 def take(results: Results, folder: Path) -> int:
@@ -31,15 +33,15 @@ def take(results: Results, folder: Path) -> int:
     files = sorted(folder.glob("*.csv"))
     if not files:
         raise ValueError(f"Expected a folder of results, got {folder}: no CSV file.")
+    theirs = Results(folder)
     new: list[tuple[Row, Arrays]] = []
     for file in files:
         here = {row.key: row.commit for row in results.rows(file.stem)}
         with file.open(newline="") as lines:
             reader = csv.DictReader(lines)
             is_old = "scale" in (reader.fieldnames or ())
-            old = [_read(file, line) for line in reader] if is_old else []
-        theirs = Results(folder)
-        for row in old if is_old else theirs.rows(file.stem):
+            rows = [_read(file, line) for line in reader] if is_old else theirs.rows(file.stem)
+        for row in rows:
             if row.key not in here or (row.commit and not here[row.key]):
                 pair = (_rehash(row), _arrays(folder, row)) if is_old else (row, theirs.arrays(row))
                 new.append(pair)
@@ -70,13 +72,22 @@ def _rehash(row: Row) -> Row:
     """Today's hash for a row whose old one is that of its cell."""
     size, precision = cast("SizeName", row.size), cast("Precision", row.precision)
     job = Job(row.cell, size, 0, row.dataset, precision)
-    config = replace(_resolve(job, row.item), seed=row.seed)
-    return replace(row, config_hash=config.hash) if old_hash(config) == row.config_hash else row
+    config, given = _resolve(job, row.item)
+    config = replace(config, seed=row.seed)
+    is_current = old_hash(config, given) == row.config_hash
+    return replace(row, config_hash=config.hash) if is_current else row
 
 
 @cache
-def _resolve(job: Job, item: str) -> TrainConfig:
-    return job.resolve(stand_in(job.planned.dataset, item))
+def _resolve(job: Job, item: str) -> tuple[TrainConfig, tuple[str, ...]]:
+    """The config of a job, and the options of its scaler that were not at their defaults."""
+    dataset, planned = stand_in(job.planned.dataset, item), job.planned
+    if not dataset.is_images:
+        planned = replace(planned, backbone="identity", backbone_options={})
+    config, plain = job.resolve(dataset), resolve(planned, dataset).scaler_options
+    changed = {name for name, value in config.scaler_options.items() if value != plain[name]}
+    counted = set() if plain.get("effective_tasks") is None else {"effective_tasks"}
+    return config, tuple(changed | counted | set(job.planned.scaler_options))
 
 
 def stand_in(name: str, item: str) -> Dataset:
@@ -89,10 +100,16 @@ def stand_in(name: str, item: str) -> Dataset:
     return Dataset(name, items, labels, tuple(map(str, range(len(splits)))), tuple(splits), "")
 
 
-def old_hash(config: TrainConfig) -> str:
-    """The hash that a resolved config had: without what was at its default, by its old names."""
+def old_hash(config: TrainConfig, given: Collection[str]) -> str:
+    """The hash that a resolved config had: without what was at its default, by its old names.
+
+    Args:
+        config: The config.
+        given: Options of its scaler that were not at their defaults.
+    """
     content = asdict(config)
-    options = {_OLD_NAMES.get(name, name): v for name, v in content["scaler_options"].items()}
+    content["preset"] = content["preset"].replace("reproduction", "default")
+    options = {_OLD_NAMES.get(name, name): content["scaler_options"][name] for name in given}
     if content.pop("shot_offset") is not None:
         options["shot_offset"] = config.shot_offset
     content["scaler_options"] = options

@@ -29,23 +29,14 @@ THREADS = 1
 
 @dataclass(frozen=True)
 class Job:
-    """One run of one cell.
+    """One run of one cell."""
 
-    Attributes:
-        cell: Its name in the grid.
-        size: How large.
-        seed: Seed of its training.
-        dataset: Another dataset than the size's own; `None` for that.
-        precision: Of its arithmetic.
-        given: A config to take at the paper's size; by default the grid's.
-    """
-
-    cell: str
+    cell: str  # its name in the grid
     size: SizeName
-    seed: int
-    dataset: str | None = None
+    seed: int  # of its training
+    dataset: str | None = None  # another than the size's own
     precision: Precision = FLOAT32
-    given: TrainConfig | None = None
+    given: TrainConfig | None = None  # at the paper's size, instead of the grid's
 
     @property
     def full(self) -> TrainConfig:
@@ -102,9 +93,8 @@ class Job:
         assert result is not None
         _, sampler = task_of(run, test)
         figures = scores.summary()
-        metrics = [
-            row for row in read_metrics(run.path, until=result["best_step"]) if "loss" in row
-        ]
+        metrics = read_metrics(run.path, until=result["best_step"])
+        last = next(row for row in reversed(metrics) if "loss" in row)
         row = Row(
             cell=self.cell,
             size=self.size,
@@ -120,13 +110,8 @@ class Job:
             n_shot=int(sampler.shots[0]),
             n_query=sampler.n_query,
             episodes=test.episodes,
-            accuracy=figures["accuracy"],
-            ci95=figures["ci95"],
-            nll=figures["nll"],
-            ece=figures["ece"],
-            scale_mean=metrics[-1]["scale_mean"],
-            scale_min=metrics[-1]["scale_min"],
-            scale_max=metrics[-1]["scale_max"],
+            **{name: figures[name] for name in ("accuracy", "ci95", "nll", "ece")},
+            **{name: last[name] for name in ("scale_mean", "scale_min", "scale_max")},
             minutes=round((result["seconds"] + seconds) / 60, 2),
             threads=THREADS,
             precision=self.precision,
@@ -177,18 +162,17 @@ def missing(jobs: list[Job], results: Results) -> list[Job]:
     rows = {row.key: row for size in sizes for row in results.rows(size)}
     stored = {size: results.stored(size) for size in sizes}
     there = list_prepared(data_root())
-    left = []
-    for job in jobs:
+
+    def lacks(job: Job) -> bool:
         row = rows.get((job.cell, job.size, job.planned.dataset, job.precision, job.seed))
-        if row is not None and row.file not in stored[job.size]:
-            row = None
-        if row is not None and row.dataset in there:
-            dataset = Dataset.open(row.dataset)
-            if (row.config_hash, row.dataset_hash) != (job.resolve(dataset).hash, dataset.hash):
-                row = None
-        if row is None:
-            left.append(job)
-    return left
+        if row is None or row.file not in stored[job.size]:
+            return True
+        if row.dataset not in there:
+            return False
+        dataset = Dataset.open(row.dataset)
+        return (row.config_hash, row.dataset_hash) != (job.resolve(dataset).hash, dataset.hash)
+
+    return [job for job in jobs if lacks(job)]
 
 
 def reproduce(jobs: list[Job], results: Results, runs: Path) -> Iterator[Row]:

@@ -4,7 +4,8 @@ import csv
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -25,63 +26,34 @@ FLOAT32: Literal["32-true"] = "32-true"
 
 @dataclass(frozen=True)
 class Row:
-    """One run and its test.
+    """One run and its test."""
 
-    Attributes:
-        cell: Its name in the grid.
-        size: Of the experiment: `small`, `frozen` or `paper`.
-        seed: Seed of the training.
-        config_hash: Of the config as it was run.
-        dataset: Its name.
-        dataset_hash: Of its content.
-        item: Size of an item.
-        steps: Training steps.
-        best_step: Step of the model that was tested, chosen in validation.
-        val_accuracy: Its validation accuracy; NaN where the last one was tested.
-        n_way: Classes of a test task.
-        n_shot: Supports per class.
-        n_query: Queries per class.
-        episodes: Test tasks.
-        accuracy: Over the test tasks, as all figures here a fraction of 1.
-        ci95: Half-width over tasks.
-        nll: Negative log-likelihood of a query.
-        ece: Calibration error.
-        scale_mean: Mean of the scale alpha that was tested; of D-AVS over the tasks of that step.
-        scale_min: Its smallest entry.
-        scale_max: Its largest.
-        minutes: Of training and testing.
-        threads: Threads it ran on.
-        precision: Of its arithmetic, as `config.TrainConfig` names it.
-        version: Of varscale.
-        commit: Of varscale's source; empty where it is not known.
-    """
-
-    cell: str
-    size: str
-    seed: int
-    config_hash: str
+    cell: str  # its name in the grid
+    size: str  # of the experiment: small, frozen or paper
+    seed: int  # of the training
+    config_hash: str  # of the config as it was run
     dataset: str
-    dataset_hash: str
-    item: str
+    dataset_hash: str  # of its content
+    item: str  # the size of an item
     steps: int
-    best_step: int
-    val_accuracy: float
-    n_way: int
+    best_step: int  # of the model that was tested, chosen in validation
+    val_accuracy: float  # of that model; NaN where the last one was tested
+    n_way: int  # of the test tasks, as are the next three
     n_shot: int
     n_query: int
     episodes: int
-    accuracy: float
-    ci95: float
-    nll: float
+    accuracy: float  # over the test tasks, a fraction of 1
+    ci95: float  # half-width over tasks
+    nll: float  # of a query
     ece: float
-    scale_mean: float
-    scale_min: float
+    scale_mean: float  # of the scale that was tested; of D-AVS over the tasks of that step
+    scale_min: float  # its smallest entry
     scale_max: float
-    minutes: float
+    minutes: float  # of training and testing
     threads: int
-    precision: str
-    version: str
-    commit: str
+    precision: str  # as `config.TrainConfig` names it
+    version: str  # of varscale
+    commit: str  # of varscale's source; empty where it is not known
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
@@ -98,9 +70,6 @@ class Results:
     """A folder of results: for each size its rows, `small.csv`, and their arrays, `small.zip`.
 
     The zip file holds one npz file for each row.
-
-    Args:
-        folder: `results/` in the repository.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -138,7 +107,9 @@ class Results:
         with FileLock(self.folder / ".lock"):
             for size in sorted({row.size for row, _ in found}):
                 new = [(row, arrays) for row, arrays in found if row.size == size]
-                packed = self._packed(size) | {row.file: _pack(arrays) for row, arrays in new}
+                with self._archive(size) as file:
+                    packed = {name: file.read(name) for name in file.namelist()}
+                packed |= {row.file: _pack(arrays) for row, arrays in new}
                 write_whole(self.folder / f"{size}.zip", _zip(packed))
                 rows = {row.key: row for row in [*self.rows(size), *(row for row, _ in new)]}
                 text = io.StringIO()
@@ -147,14 +118,14 @@ class Results:
                 writer.writerows(asdict(rows[key]) for key in sorted(rows))
                 write_whole(self.folder / f"{size}.csv", text.getvalue().encode())
 
-    def _packed(self, size: str) -> dict[str, bytes]:
-        """The arrays of all rows of a size, as they are in its zip file."""
-        if not self.stored(size):
-            return {}
+    @contextmanager
+    def _archive(self, size: str) -> Iterator[zipfile.ZipFile]:
+        """Open the zip file of a size; an empty one if there is none."""
         path = self.folder / f"{size}.zip"
+        empty = zipfile.ZipFile(io.BytesIO(), "w")
         try:
-            with zipfile.ZipFile(path) as file:
-                return {name: file.read(name) for name in file.namelist()}
+            with zipfile.ZipFile(path) if path.is_file() else empty as file:
+                yield file
         except DAMAGE as error:
             raise ValueError(
                 f"{path} is damaged. Restore it, or remove it to run again."
@@ -162,16 +133,8 @@ class Results:
 
     def stored(self, size: str) -> set[str]:
         """The files (`Row.file`) of a size that are there."""
-        path = self.folder / f"{size}.zip"
-        if not path.is_file():
-            return set()
-        try:
-            with zipfile.ZipFile(path) as file:
-                return set(file.namelist())
-        except DAMAGE as error:
-            raise ValueError(
-                f"{path} is damaged. Restore it, or remove it to run again."
-            ) from error
+        with self._archive(size) as file:
+            return set(file.namelist())
 
     def arrays(self, row: Row) -> Arrays:
         """Read what was stored beside a row; see `paper.reproduce.collect_arrays`."""

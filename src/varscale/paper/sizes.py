@@ -1,6 +1,8 @@
 """Sizes of an experiment: the paper's, and those that a small machine can run."""
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from varscale.learn.optimizers import steps_itself
@@ -12,74 +14,31 @@ SizeName = Literal["small", "paper", "frozen"]
 
 @dataclass(frozen=True)
 class Size:
-    """How large an experiment is. `frozen` trains the scaler alone, on precomputed embeddings.
-
-    Attributes:
-        summary: What it is, in one line.
-        image_size: Height and width of its images; `None` for embeddings.
-        steps: Training steps; `None` as the config has it.
-        datasets: What it has instead of a config's dataset.
-        width: Width of ResNet-12.
-        seeds: Runs of each cell.
-        n_query: Queries of a class in training; `None` as the config has it. The tests keep 15.
-        validations: Validations of a run, at most.
-        episodes: Test tasks.
-    """
+    """How large an experiment is; what is `None`, the config of a cell decides."""
 
     summary: str
-    image_size: int | None
-    steps: int | None
-    datasets: dict[str, str]
-    width: float
-    seeds: int
-    n_query: int | None = None
-    validations: int = 10
-    episodes: int = 10_000
+    image_size: int | None  # height and width; None for precomputed embeddings
+    steps: int | None = None  # of training
+    datasets: dict[str, str] = field(default_factory=dict)  # what replaces a config's dataset
+    width: float = 1.0  # of ResNet-12
+    seeds: int = 3  # runs of each cell
+    n_query: int | None = None  # of a class in training; the tests keep 15
+    validations: int = 10  # of a run, at most
+    episodes: int = 10_000  # test tasks
 
 
-SIZES: dict[str, Size] = {
-    "small": Size(
-        summary="reduced: 32x32, 3,000 steps, 5 queries a class in training, the paper's ratios",
-        image_size=32,
-        steps=3000,
-        datasets={"miniimagenet": "miniimagenet32"},
-        width=0.25,
-        seeds=3,
-        n_query=5,
-    ),
-    "frozen": Size(
-        summary="the scaler alone, on precomputed embeddings",
-        image_size=None,
-        steps=None,
-        datasets={"miniimagenet": "miniimagenet32-conv4"},
-        width=1.0,
-        seeds=3,
-    ),
-    "paper": Size(
-        summary="as published: 84x84; but at most 20 validations",
-        image_size=84,
-        steps=None,
-        datasets={},
-        width=1.0,
-        seeds=5,
-        validations=20,
-    ),
-}
+FILE = Path(__file__).with_suffix(".json")
+SIZES = {name: Size(**values) for name, values in json.loads(FILE.read_text()).items()}
 
 
 def resize(config: TrainConfig, name: SizeName, dataset: str | None = None) -> TrainConfig:
-    """Bring the config of a cell to a size.
+    """Bring the config of a cell, as the paper has it, to a size; or train on another dataset.
 
     With fewer steps, what the paper's schedule fixes stays as it is: the drops of the learning rate
     and the fading of the auxiliary loss come at the same fractions of the training. The scaler's
     learning rate and KL weight are left to `keep_scaler_ratios`.
 
     On frozen embeddings the model of the last step is tested.
-
-    Args:
-        config: The cell as the paper has it.
-        name: Of `SIZES`.
-        dataset: Train on this instead.
     """
     size = SIZES[name]
     config = replace(config, dataset=dataset or size.datasets.get(config.dataset, config.dataset))

@@ -10,15 +10,10 @@ from varscale.paper.sizes import SIZES
 
 @dataclass(frozen=True)
 class Line:
-    """One place of a table: what was published, and what came out here.
-
-    Attributes:
-        entry: The place.
-        rows: Our runs.
-    """
+    """One place of a table: what was published, and what came out here."""
 
     entry: Entry
-    rows: list[Row]
+    rows: list[Row]  # our runs
 
     @property
     def ours(self) -> float | None:
@@ -61,17 +56,11 @@ def table(entries: list[Entry], rows: list[Row]) -> list[Line]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a line gains over the first of its column, in points.
+    """What a line gains over the first of its column, in points."""
 
-    Attributes:
-        reported: By the published figures.
-        ours: By our runs, paired by seed.
-        half: Its half-width by Student's t.
-    """
-
-    reported: float | None
-    ours: float | None
-    half: float | None
+    reported: float | None  # by the published figures
+    ours: float | None  # by our runs, paired by seed
+    half: float | None  # its half-width by Student's t
 
 
 def gains(lines: list[Line]) -> list[Gain]:

@@ -36,12 +36,7 @@ nav a { margin-right: 1rem; }
 
 
 def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
-    """Build a complete page.
-
-    Args:
-        title: Title of the page.
-        sections: Heading and body (HTML) of each.
-    """
+    """Build a complete page of sections, each a heading and a body in HTML."""
     links = "".join(
         f'<a href="#s{number}">{escape(name)}</a> ' for number, (name, _) in enumerate(sections)
     )

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from varscale.evaluation import Evaluation
+from varscale.runs import Run
 from varscale.runs.logbook import read_metrics
+
+Scored = Mapping[str, tuple[Run, Evaluation]]
+"""Runs and their test scores, by the name to show."""
 
 COLOURS = ("#5b6770", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Colours that colour-blind readers can tell apart, also in print (after Okabe and Ito)."""
@@ -18,32 +22,38 @@ def escape_dollars(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def overview(runs: Mapping[str, tuple[Path, Evaluation]], out: Path, *, title: str) -> None:
-    """Plot learning curves, scale and reliability of some runs side by side, as a PNG.
-
-    Args:
-        runs: Run directory and test scores by the name to show.
-        out: File to write.
-        title: Title of the figure: what was done, and on which data.
-    """
+def overview(scored: Scored, out: Path, *, title: str) -> None:
+    """Plot learning curves, scale and reliability of some runs side by side, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     figure.suptitle(title, fontsize=10)
     curves, scale, reliability = figure.subplots(1, 3)
-    for (name, (path, scores)), colour in zip(runs.items(), COLOURS, strict=False):
-        rows = read_metrics(path)
-        learning_curve(curves, rows, name, colour)
-        scale_path(scale, rows, name, colour)
-        reliability_curve(reliability, scores.bins.numpy(), name, colour)
+    plot_training(curves, scale, scored)
+    plot_reliability(reliability, scored)
     reliability.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
-    curves.set(xlabel="step", ylabel="validation accuracy %", title="Learning")
-    scale.set(xlabel="step", ylabel="scale", yscale="log", title="Scale: mean, and its range")
-    reliability.set(
-        xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), title="Reliability (test)"
-    )
-    curves.legend(fontsize=8)
+    curves.set_title("Learning")
+    scale.set_title("Scale: mean, and its range")
+    reliability.set_title("Reliability (test)")
     figure.savefig(out, dpi=120)
+
+
+def plot_training(curves: Any, scale: Any, scored: Scored) -> None:
+    """Plot the learning curves of runs, and their scales."""
+    for (name, (run, _)), colour in zip(scored.items(), COLOURS * 9, strict=False):
+        rows = read_metrics(run.path)
+        learning_curve(curves, rows, escape_dollars(name), colour)
+        scale_path(scale, rows, escape_dollars(name), colour)
+    curves.set(xlabel="step", ylabel="validation accuracy %")
+    scale.set(xlabel="step", ylabel="scale", yscale="log")
+    curves.legend(fontsize=8)
+
+
+def plot_reliability(axes: Any, scored: Scored) -> None:
+    """Plot the reliability of runs."""
+    for (name, (_, scores)), colour in zip(scored.items(), COLOURS * 9, strict=False):
+        reliability_curve(axes, scores.bins.numpy(), escape_dollars(name), colour)
+    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
 def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
@@ -59,11 +69,7 @@ def learning_curve(axes: Any, rows: list[dict[str, Any]], name: str, colour: str
 
 
 def scale_path(axes: Any, rows: list[dict[str, Any]], name: str, colour: str) -> None:
-    """Plot the mean of the scale, and a band.
-
-    The band goes from the smallest to the largest entry of the scale, widened by two posterior
-    standard deviations.
-    """
+    """Plot the mean of the scale; a band spans its entries and two posterior deviations."""
     rows = [row for row in rows if "scale_mean" in row]  # co-training steps may have none
     steps = [row["step"] for row in rows]
     low = np.array([row["scale_min"] - 2 * row["scale_spread"] for row in rows])

@@ -1,7 +1,6 @@
 """Sections of an HTML page about runs."""
 
 import io
-from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -9,26 +8,20 @@ import numpy as np
 import torch
 from PIL import Image
 
+from varscale.core import Episode
 from varscale.evaluation import Evaluation
-from varscale.report.html import paragraph, picture, render, table
-from varscale.report.plots import (
-    COLOURS,
-    escape_dollars,
-    learning_curve,
-    reliability_curve,
-    scale_path,
-)
+from varscale.report.html import GREY, paragraph, picture, render, table
+from varscale.report.plots import Scored, escape_dollars, plot_reliability, plot_training
 from varscale.report.text import describe, percent
 from varscale.runs import Run
 from varscale.runs.logbook import read_metrics
 from varscale.runs.scores import Test, facts, score, task_of
+from varscale.runs.settling import describe_scale
 
 WORST = 3
 """Number of test tasks to show of each run, those of lowest accuracy."""
-
-
-Scored = Mapping[str, tuple[Run, Evaluation]]
-"""Runs and their test scores, by the name to show."""
+SIDE, MOST = 40, 20
+"""Pixels of an item in them, and number of queries to show of a class."""
 
 
 def score_runs(runs: list[Run], test: Test) -> Scored:
@@ -68,24 +61,19 @@ def _table(scored: Scored, test: Test) -> str:
     rows = []
     for name, (run, scores) in scored.items():
         figures, config = scores.summary(), run.config
-        rows.append(
-            [
-                name,
-                f"{config.host}, {config.backbone}, {config.scaler or 'no scaler'}, "
-                f"{config.metric or 'default metric'}",
-                _steps(run),
-                str(config.seed),
-                percent(figures["accuracy"], figures["ci95"]),
-                f"{figures['nll']:.3f}",
-                f"{100 * figures['ece']:.1f}",
-                f"{figures['brier']:.3f}",
-            ]
-        )
+        what = config.host, config.backbone, config.scaler or "no scaler"
+        model = ", ".join(map(str, (*what, config.metric or "default metric")))
+        accuracy = percent(figures["accuracy"], figures["ci95"])
+        others = f"{figures['nll']:.3f}", f"{100 * figures['ece']:.1f}", f"{figures['brier']:.3f}"
+        rows.append([name, model, _steps(run), str(config.seed), accuracy, *others])
     head = ["run", "what", "steps", "seed", "accuracy %", "NLL", "ECE %", "Brier"]
     notes = []
     for run, scores in scored.values():
-        report = {"episodes": len(scores.accuracy), **facts(run, test, task_of(run, test)[1])}
+        report = {"episodes": len(scores.accuracy), **facts(run, test)}
         notes.append(f"{describe(report)}; intervals are 95 % over tasks.")
+    for name, (run, _) in scored.items():
+        if scale := (run.result or {}).get("scale"):
+            notes.append(f"{name}: {describe_scale(scale)}")
     lines = "".join(paragraph(note, "note") for note in dict.fromkeys(notes))
     return table(head, rows, numbers=range(2, 8)) + lines
 
@@ -93,13 +81,7 @@ def _table(scored: Scored, test: Test) -> str:
 def _curves(scored: Scored) -> str:
     def draw(figure: Any) -> None:
         curves, scale = figure.subplots(1, 2)
-        for (name, (run, _)), colour in zip(scored.items(), COLOURS * 9, strict=False):
-            rows = read_metrics(run.path)
-            learning_curve(curves, rows, escape_dollars(name), colour)
-            scale_path(scale, rows, escape_dollars(name), colour)
-        curves.set(xlabel="step", ylabel="validation accuracy %")
-        scale.set(xlabel="step", ylabel="scale", yscale="log")
-        curves.legend(fontsize=8)
+        plot_training(curves, scale, scored)
 
     return render(draw) + paragraph(
         "Left: validation accuracy with its 95 % interval over tasks. Right: mean of the scale; "
@@ -112,10 +94,8 @@ def _curves(scored: Scored) -> str:
 def _reliability(scored: Scored) -> str:
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 1)
-        axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8, linestyle=":")
-        for (name, (_, scores)), colour in zip(scored.items(), COLOURS * 9, strict=False):
-            reliability_curve(axes, scores.bins.numpy(), escape_dollars(name), colour)
-        axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
+        plot_reliability(axes, scored)
         axes.legend(fontsize=8)
 
     return render(draw, width=4.5, height=4)
@@ -151,45 +131,40 @@ def _worst(name: str, run: Run, scores: Evaluation, test: Test) -> str:
             episode = split.episode(rows)
             guess = model(episode, samples=test.samples, index=number, seed=test.seed)[0].argmax(-1)
         classes = [split.dataset.class_names[k] for k in rows.classes[0]]
-        parts.append(
-            paragraph(
-                f"Task {number:,}: {100 * scores.accuracy[number]:.0f} % right. Rows: "
-                f"{', '.join(classes)}. Supports, then the queries assigned to that class; a "
-                "bar marks a wrong one.",
-                "note",
-            )
+        note = (
+            f"Task {number:,}: {100 * scores.accuracy[number]:.0f} % right. Rows: "
+            f"{', '.join(classes)}. Supports, then the queries assigned to that class; a bar marks "
+            "a wrong one."
         )
-        parts.append(picture(_sheet(episode.support[0], rows.support_labels[0], episode.query[0],
-                                    rows.query_labels[0], guess), f"task {number}"))  # fmt: skip
+        parts.append(paragraph(note, "note"))
+        parts.append(picture(_sheet(episode, guess), f"task {number}"))
     return "".join(parts)
 
 
-def _sheet(
-    support: torch.Tensor, labels: torch.Tensor, query: torch.Tensor, truth: torch.Tensor,
-    guess: torch.Tensor, side: int = 40, most: int = 20,
-) -> bytes:  # fmt: skip
-    """Draw a row per class: its supports, a gap, and the queries assigned to it."""
-    way = int(labels.max()) + 1
+def _sheet(episode: Episode, guess: torch.Tensor) -> bytes:
+    """Draw a row per class of one task: its supports, a gap, and the queries assigned to it."""
+    assert episode.query_labels is not None
+    labels, truth = episode.support_labels[0], episode.query_labels[0]
     shots = int(torch.bincount(labels).max())
-    width = (shots + most) * (side + 2) + side // 2
-    sheet = Image.new("RGBA", (width, way * (side + 4)), (0, 0, 0, 0))
-    for k in range(way):
-        top = k * (side + 4)
-        chosen = (guess == k).nonzero().flatten()[:most]
-        for place, image in enumerate(support[labels == k]):
-            sheet.paste(_thumbnail(image, side), (place * (side + 2), top))
+    width = (shots + MOST) * (SIDE + 2) + SIDE // 2
+    sheet = Image.new("RGBA", (width, episode.n_way * (SIDE + 4)), (0, 0, 0, 0))
+    for k in range(episode.n_way):
+        top = k * (SIDE + 4)
+        chosen = (guess == k).nonzero().flatten()[:MOST]
+        for place, image in enumerate(episode.support[0, labels == k]):
+            sheet.paste(_thumbnail(image), (place * (SIDE + 2), top))
         for place, number in enumerate(chosen.tolist(), start=shots):
-            left = place * (side + 2) + side // 2
-            sheet.paste(_thumbnail(query[number], side), (left, top))
+            left = place * (SIDE + 2) + SIDE // 2
+            sheet.paste(_thumbnail(episode.query[0, number]), (left, top))
             if truth[number] != k:
-                sheet.paste((213, 94, 0, 255), (left, top + side, left + side, top + side + 3))
+                sheet.paste((213, 94, 0, 255), (left, top + SIDE, left + SIDE, top + SIDE + 3))
     buffer = io.BytesIO()
     sheet.save(buffer, format="PNG")
     return buffer.getvalue()
 
 
-def _thumbnail(image: torch.Tensor, side: int) -> Image.Image:
+def _thumbnail(image: torch.Tensor) -> Image.Image:
     pixels = (255 * image.movedim(0, -1)).byte().numpy()
     if pixels.shape[2] == 1:
         pixels = np.repeat(pixels, 3, axis=2)
-    return Image.fromarray(pixels).resize((side, side))
+    return Image.fromarray(pixels).resize((SIDE, SIDE))

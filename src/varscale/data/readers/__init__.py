@@ -3,23 +3,8 @@
 A reader lists records and their splits; `images` decodes and `prepare` stores them.
 """
 
+from varscale.data.readers import cifar, folders, glyphs, mini_imagenet, omniglot
 from varscale.data.readers.base import READERS, Reader, ReaderOptions
-from varscale.data.readers.cifar import CIFARFS, FC100
-from varscale.data.readers.folders import CUB, ClassFolders, TieredImageNet
-from varscale.data.readers.glyphs import Glyphs
-from varscale.data.readers.mini_imagenet import MiniImageNet
-from varscale.data.readers.omniglot import Omniglot
 
-__all__ = [
-    "CIFARFS",
-    "CUB",
-    "FC100",
-    "READERS",
-    "ClassFolders",
-    "Glyphs",
-    "MiniImageNet",
-    "Omniglot",
-    "Reader",
-    "ReaderOptions",
-    "TieredImageNet",
-]
+__all__ = ["READERS", "Reader", "ReaderOptions"]
+__all__ += ["cifar", "folders", "glyphs", "mini_imagenet", "omniglot"]

@@ -13,12 +13,12 @@ import numpy as np
 
 from varscale.core.registry import Registry
 from varscale.data.images import Record
-from varscale.data.split import SPLITS, check_names, check_two, split_classes
-from varscale.data.tree import PICTURES, Tree, open_tree, parents
+from varscale.data.split import SPLITS, check_names, check_two
+from varscale.data.tree import PICTURES, Tree, open_tree
 
 READERS: "Registry[Reader]" = Registry("format")
 
-_ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,12 @@ class ReaderOptions:
 
 
 class Reader(ABC):
-    """List the images of a dataset. A member implements `records`.
+    """List the images of a dataset. A member implements `records`."""
 
-    Attributes:
-        size: Default height and width.
-        grey: Whether images have one channel by default.
-        invert: Whether to swap black and white, so that ink is bright.
-        options: Names of the `ReaderOptions` that apply.
-    """
-
-    size: ClassVar[int] = 84
-    grey: ClassVar[bool] = False
-    invert: ClassVar[bool] = False
-    options: ClassVar[tuple[str, ...]] = ("size", "grey", "skip_bad")
+    size: ClassVar[int] = 84  # default height and width
+    grey: ClassVar[bool] = False  # whether images have one channel by default
+    invert: ClassVar[bool] = False  # whether to swap black and white, so that ink is bright
+    options: ClassVar[tuple[str, ...]] = ("size", "grey", "skip_bad")  # `ReaderOptions` that apply
 
     @abstractmethod
     def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
@@ -80,15 +73,23 @@ def file_record(tree: Tree, path: str, class_name: str, split: str, where: str =
     return Record(class_name, split, name, partial(tree.read, path), PurePosixPath(path).name)
 
 
+def array_record(
+    images: np.ndarray, row: int, class_name: str, split: str, where: str, part: str = ""
+) -> Record:
+    """Record of a row of an array of images; rows of one class in several arrays need a `part`."""
+    load = partial(images.__getitem__, row)
+    return Record(class_name, split, f"image {row} of {where}", load, f"{part}{row:08d}")
+
+
 def split_folders(tree: Tree) -> list[Record]:
     """Records from class folders under train, val and test folders; empty if there are none."""
     records, others = [], []
     for path in image_paths(tree):
-        above = list(parents(path))  # nearest first
-        found = [(name, home) for name, home in pairwise(above) if home.lower() in _ALIASES]
+        above = PurePosixPath(path).parts[:-1][::-1]  # nearest first
+        found = [(name, home) for name, home in pairwise(above) if home.lower() in ALIASES]
         if found:
             class_name, folder = found[0]
-            records.append(file_record(tree, path, class_name, _ALIASES[folder.lower()]))
+            records.append(file_record(tree, path, class_name, ALIASES[folder.lower()]))
         else:
             others.append(path)
     if records and others:
@@ -97,29 +98,6 @@ def split_folders(tree: Tree) -> list[Record]:
             f"none, got {others[0]} outside. Move it, or rename the folder that looks like a split."
         )
     return records
-
-
-def class_folders(tree: Tree, options: ReaderOptions) -> list[Record]:
-    """Records from class folders without a split; a seed splits the classes."""
-    paths = image_paths(tree)
-    loose = [path for path in paths if "/" not in path]
-    if loose:
-        raise ValueError(
-            f"Expected a folder for each class in {tree.name}, got images outside of folders, such "
-            f"as {loose[0]}. Move them into folders named after their classes."
-        )
-    classes = [PurePosixPath(path).parent.as_posix() for path in paths]
-    inside = [name for name in classes if PurePosixPath(name).name.lower() in _ALIASES]
-    if inside:
-        raise ValueError(
-            f"Expected class folders in {tree.name}, got {inside[0]!r}: few-shot splits are by "
-            "class, so a split goes above the classes, not into them."
-        )
-    split = split_classes(sorted(set(classes)), options.split or "64/16/20", options.seed)
-    return [
-        file_record(tree, path, class_name, split[class_name])
-        for path, class_name in zip(paths, classes, strict=True)
-    ]
 
 
 def check_images(images: Any, labels: Sized, where: str) -> None:

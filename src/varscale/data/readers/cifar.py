@@ -1,12 +1,11 @@
 """CIFAR-100's python files, as CIFAR-FS and as FC100."""
 
 from abc import abstractmethod
-from functools import partial
 from typing import Any
 
 from varscale.data.images import Record
 from varscale.data.pickles import read_pickle
-from varscale.data.readers.base import READERS, Reader, ReaderOptions
+from varscale.data.readers.base import READERS, Reader, ReaderOptions, array_record
 from varscale.data.tree import Tree
 
 _FS_VAL = """beaver otter flatfish shark lamp television beetle butterfly sea camel cattle crab
@@ -34,15 +33,9 @@ class CIFAR100(Reader):
             pixels = content[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
             labels = zip(content[b"fine_labels"], content[b"coarse_labels"], strict=True)
             for row, (fine, coarse) in enumerate(labels):
-                load = partial(self._row, pixels, row)
-                split = self.split_of(names[fine], coarse)
-                where = f"image {row} of {part} in {tree.name}"
-                records.append(Record(names[fine], split, where, load, f"{part}{row:08d}"))
+                split, where = self.split_of(names[fine], coarse), f"{part} in {tree.name}"
+                records.append(array_record(pixels, row, names[fine], split, where, part))
         return records
-
-    @staticmethod
-    def _row(pixels: Any, row: int) -> Any:
-        return pixels[row].copy()
 
     @staticmethod
     def _load(tree: Tree, name: str) -> Any:

@@ -1,17 +1,19 @@
 """Images in class folders: your own, CUB-200-2011, tieredImageNet."""
 
 import re
+from pathlib import PurePosixPath
 
 from varscale.data.images import Record
 from varscale.data.readers.base import (
+    ALIASES,
     READERS,
     Reader,
     ReaderOptions,
-    class_folders,
     file_record,
     image_paths,
     split_folders,
 )
+from varscale.data.split import split_classes
 from varscale.data.tree import Tree
 
 
@@ -26,7 +28,26 @@ class ClassFolders(Reader):
         records = split_folders(tree)
         if records and options.split is not None:
             raise ValueError(f"{tree.name} has its split in folders; leave out --split.")
-        return records or class_folders(tree, options)
+        return records or self._split(tree, options)
+
+    def _split(self, tree: Tree, options: ReaderOptions) -> list[Record]:
+        paths = image_paths(tree)
+        loose = [path for path in paths if "/" not in path]
+        if loose:
+            raise ValueError(
+                f"Expected a folder for each class in {tree.name}, got images outside of folders, "
+                f"such as {loose[0]}. Move them into folders named after their classes."
+            )
+        classes = [PurePosixPath(path).parent.as_posix() for path in paths]
+        inside = [name for name in classes if PurePosixPath(name).name.lower() in ALIASES]
+        if inside:
+            raise ValueError(
+                f"Expected class folders in {tree.name}, got {inside[0]!r}: few-shot splits are by "
+                "class, so a split goes above the classes, not into them."
+            )
+        home = split_classes(sorted(set(classes)), options.split or "64/16/20", options.seed)
+        found = zip(paths, classes, strict=True)
+        return [file_record(tree, path, name, home[name]) for path, name in found]
 
 
 @READERS.register("tieredimagenet")

@@ -11,22 +11,15 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from varscale.core.random import uniform
 from varscale.data.images import Record
 from varscale.data.readers.base import READERS, Reader, ReaderOptions
-from varscale.data.tree import Folder, Tree
+from varscale.data.tree import Tree, open_folder
 
 DRAWINGS = 20
 CANVAS = 64
 
 SCRIPTS = {
-    "LATIN": "train",
-    "CYRILLIC": "train",
-    "GREEK": "train",
-    "CANADIAN": "train",
-    "ARMENIAN": "val",
-    "LISU": "val",
-    "GEORGIAN": "test",
-    "TIFINAGH": "test",
-    "HEBREW": "test",
-    "NKO": "test",
+    **dict.fromkeys(("LATIN", "CYRILLIC", "GREEK", "CANADIAN"), "train"),
+    **dict.fromkeys(("ARMENIAN", "LISU"), "val"),
+    **dict.fromkeys(("GEORGIAN", "TIFINAGH", "HEBREW", "NKO"), "test"),
 }
 """Split of each script: test scripts do not occur in training."""
 
@@ -49,7 +42,7 @@ class Glyphs(Reader):
         """Open the folder of fonts."""
         if not (source / "DejaVuSans.ttf").is_file():
             raise ValueError("The glyphs are drawn, not read: leave out the source.")
-        return Folder(source)
+        return open_folder(source)
 
     def records(self, tree: Tree, options: ReaderOptions) -> list[Record]:
         """List all drawings; loading a record draws it."""

@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Iterator
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +14,7 @@ from varscale.data.readers.base import (
     READERS,
     Reader,
     ReaderOptions,
+    array_record,
     check_images,
     file_record,
     image_paths,
@@ -109,7 +109,7 @@ def _rows(tree: Tree, split: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _read_pickles(tree: Tree, pattern: str, read: Any) -> list[Record]:
-    records = []
+    records: list[Record] = []
     for split in SPLITS:
         phase = "train_phase_train" if split == "train" and pattern is _CATEGORY else split
         paths = tree.find(pattern.format(phase))
@@ -125,10 +125,7 @@ def _read_pickles(tree: Tree, pattern: str, read: Any) -> list[Record]:
         check_images(pixels, listed, where)
         if sorted(row for _, row in listed) != list(range(len(pixels))):
             raise ValueError(f"Expected every image of {where} in one class.")
-        for class_name, row in listed:
-            load = partial(pixels.__getitem__, row)
-            name = f"image {row} of {where}"
-            records.append(Record(class_name, split, name, load, f"{row:08d}"))
+        records += [array_record(pixels, row, name, split, where) for name, row in listed]
     return records
 
 

@@ -3,7 +3,6 @@
 import io
 import re
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from varscale.data.readers.base import (
     READERS,
     Reader,
     ReaderOptions,
+    array_record,
     check_images,
     file_record,
     image_paths,
@@ -76,13 +76,7 @@ def _from_arrays(tree: Tree, split: str) -> list[Record]:
     lakes = _array(tree, "class_lake_set") if split == "lake" else [""] * len(names)
     homes = [_split(split, str(name), str(lake)) for name, lake in zip(names, lakes, strict=True)]
     return [
-        Record(
-            str(names[label]),
-            homes[label],
-            f"image {row} of {tree.name}",
-            partial(images.__getitem__, row),
-            f"{row:08d}",
-        )
+        array_record(images, row, str(names[label]), homes[label], tree.name)
         for row, label in enumerate(labels)
     ]
 

@@ -1,16 +1,20 @@
 """C13 to C24: how training goes, where the scale goes, and what mathematics decides."""
 
-import numpy as np
+from itertools import product
 
+import numpy as np
+import torch
+
+from varscale.core.random import normal
 from varscale.evaluation.metrics import t_interval
-from varscale.paper.checks import argmax_under_scales, gradient_under_a_stretch
-from varscale.paper.claims.base import Everything, Judgement, claim
-from varscale.paper.claims.gains import MARGIN
+from varscale.functional import euclidean_logits, normalize, query_nll
 from varscale.paper.evidence import (
     Answer,
     Estimate,
+    Everything,
     Evidence,
     Fact,
+    Judgement,
     above,
     all_hold,
     below,
@@ -20,6 +24,7 @@ from varscale.paper.evidence import (
 from varscale.paper.grid import cell, cell_at
 
 INITS = (1, 10, 100, 1000)
+MARGIN = 1.0  # points within which two accuracies count as equal
 
 
 def _over_runs(what: str, values: list[float], unit: str) -> Estimate | None:
@@ -29,12 +34,8 @@ def _over_runs(what: str, values: list[float], unit: str) -> Estimate | None:
     return Estimate(what, mean, half, len(values), unit)
 
 
-@claim(
-    "C13",
-    "D-SVS does not slow convergence down",
-    "judged: to PN's best validation in at most 300 steps, one validation, more",
-)
-def _(e: Everything) -> Judgement:
+def convergence(e: Everything) -> Judgement:
+    """Steps that D-SVS saves until PN's best validation."""
     found: list[Estimate | None] = []
     for shot in (1, 5):
         pairs = e.small.pairs(*(cell(name, "euclidean", shot=shot) for name in ("dsvs", "pn")))
@@ -73,22 +74,18 @@ def _answer(true: bool) -> Answer:
     return "holds" if true else "fails"
 
 
-@claim(
-    "C14",
-    "mu converges to one value from any initial value",
-    "judged: initial values 1, 10, 100, 1000 end within 5 %; learning rate 1e-3 x 20,000 tasks",
-)
-def _(e: Everything) -> Judgement:
-    return _meet(e, [cell_at("fig3", "fig3a, rate 1e-3", f"start {n}") for n in INITS])
+def _by_start(table: str, row: str) -> list[str]:
+    """The cells of a row, for each initial value."""
+    return [cell_at(table, row, f"start {init}") for init in INITS]
 
 
-@claim(
-    "C15",
-    "mu does not depend on its learning rate",
-    "judged: learning rates 1e-3 and 1e-2 end within 5 %, and so does 1e-4; but 1e-4 x 20,000 "
-    "tasks is two time constants only, so it may still be on its way",
-)
-def _(e: Everything) -> Judgement:
+def any_start(e: Everything) -> Judgement:
+    """Where mu ends, by its initial value."""
+    return _meet(e, _by_start("fig3", "fig3a, rate 1e-3"))
+
+
+def any_rate(e: Everything) -> Judgement:
+    """Where mu ends, by its learning rate."""
     arrived, all_three = (
         _meet(e, [cell_at("fig3", "fig3b, start 100", f"rate {rate}") for rate in rates])
         for rates in (("1.0e-3", "1.0e-2"), ("1.0e-4", "1.0e-3", "1.0e-2"))
@@ -99,68 +96,56 @@ def _(e: Everything) -> Judgement:
     return "undecided", found
 
 
-def _cell(prior: int, init: int) -> str:
-    """The cell of table 6 with a prior mean and an initial value."""
-    return cell_at("table6", f"prior mean {prior}", f"start {init}")
+def _nll(evidence: Evidence, names: list[str]) -> list[float]:
+    """Mean over the runs of each cell; NaN for a cell without any."""
+    means = []
+    for name in names:
+        runs = evidence.runs(name)
+        means.append(float(np.mean([row.nll for row in runs])) if runs else float("nan"))
+    return means
 
 
-def _nll(evidence: Evidence, name: str) -> float:
-    """Mean over the runs of a cell; NaN without any."""
-    runs = evidence.runs(name)
-    return float(np.mean([row.nll for row in runs])) if runs else float("nan")
-
-
-@claim(
-    "C16",
-    "SVS is insensitive to prior mean and initial value unless both are small",
-    "judged by accuracy: within 1 point of (100, 100) wherever one of them is 100 or more, and "
-    "more than 1 point below where both are 1; on frozen embeddings a scale changes no answer, so "
-    "their NLL is a note",
-)
-def _(e: Everything) -> Judgement:
-    cells = {(p, i): _cell(p, i) for p in INITS for i in INITS if max(p, i) >= 100}
-    centre = cells.pop((100, 100))
-    large = [e.small.gain(name, centre) for name in cells.values()]
-    small = e.small.gain(_cell(1, 1), centre)
+def insensitivity(e: Everything) -> Judgement:
+    """Gains of table 6 over its centre, where prior mean and initial value are 100."""
+    names = [name for prior in INITS for name in _by_start("table6", f"prior mean {prior}")]
+    grid = dict(zip(product(INITS, INITS), names, strict=True))
+    large = [place for place in grid if max(place) >= 100]
+    centre, smallest = grid[100, 100], grid[1, 1]
+    gains = [e.small.gain(grid[place], centre) for place in large if place != (100, 100)]
+    loss = e.small.gain(smallest, centre)
     notes = []
     for dataset, evidence in e.frozen.items():
-        nll = {(p, i): _nll(evidence, _cell(p, i)) for p in INITS for i in INITS}
+        nll = dict(zip(grid, _nll(evidence, names), strict=True))
         best = float(np.min(list(nll.values())))
         if np.isnan(best):
             continue
-        most = max(nll[p, i] - best for p in INITS for i in INITS if max(p, i) >= 100)
         text = (
             f"frozen, {dataset}: NLL above the best by {nll[1, 1] - best:.3f} at (1, 1), by up to "
-            f"{most:.3f} where prior mean or initial value is 100 or more"
+            f"{max(nll[place] - best for place in large):.3f} where prior mean or initial value is "
+            "100 or more"
         )
-        notes.append(Fact(text, len(evidence.runs(_cell(1, 1)))))
-    answer = all_hold(within(MARGIN, *large), below(-MARGIN, small))
-    return answer, [small, *large, *notes]
+        notes.append(Fact(text, len(evidence.runs(smallest))))
+    answer = all_hold(within(MARGIN, *gains), below(-MARGIN, loss))
+    return answer, [loss, *gains, *notes]
 
 
-@claim(
-    "C17",
-    "SVS beats learning the scale together with the weights, and depends less on its init",
-    "for initial values 1, 10, 100, 1000, by accuracy, at prior mean 1: the paper took the best of "
-    "four on test data; on frozen embeddings a scale changes no answer, so their NLL is a note",
-)
-def _(e: Everything) -> Judgement:
-    together = _row_of_table_5("PN, trained together")
-    gains = [e.small.gain(_cell(1, i), name) for i, name in zip(INITS, together, strict=True)]
-    steadier = _steadier(e.small, [_cell(1, i) for i in INITS], together)
+def over_together(e: Everything) -> Judgement:
+    """Gains over the scale trained together with the weights, and how steady both are."""
+    table6 = [_by_start("table6", f"prior mean {prior}") for prior in INITS]
+    ours, together = table6[0], _by_start("table5", "PN, trained together")
+    gains = [e.small.gain(a, b) for a, b in zip(ours, together, strict=True)]
+    steadier = _steadier(e.small, ours, together)
     facts = []
     for dataset, evidence in e.frozen.items():
-        grid = {(p, i): _nll(evidence, _cell(p, i)) for p in INITS for i in INITS}
+        nll = np.array([_nll(evidence, names) for names in table6])
         rows = {
-            "SVS": [grid[1, i] for i in INITS],
-            "SVS, best of four priors": [np.min([grid[p, i] for p in INITS]) for i in INITS],
-            "SVS, KL / n": [_nll(evidence, n) for n in _row_of_table_5("PN + SVS, KL weight 1/n")],
-            "together": [_nll(evidence, name) for name in together],
-            "together by SGD": [
-                _nll(evidence, n) for n in _row_of_table_5("PN, trained together by SGD")
-            ],
+            "SVS": nll[0],
+            "SVS, best of four priors": nll.min(axis=0),
+            "SVS, KL / n": _nll(evidence, _by_start("table5", "PN + SVS, KL weight 1/n")),
+            "together": _nll(evidence, together),
+            "together by SGD": _nll(evidence, _by_start("table5", "PN, trained together by SGD")),
         }
-        count = len(evidence.runs(_cell(1, 1)))
+        count = len(evidence.runs(ours[0]))
         facts += [
             Fact(f"frozen, {dataset}: NLL of {name} {', '.join(f'{v:.3f}' for v in values)}", count)
             for name, values in rows.items()
@@ -169,31 +154,23 @@ def _(e: Everything) -> Judgement:
     return above(0, *gains, steadier), [*gains, steadier, *facts]
 
 
-def _row_of_table_5(row: str) -> list[str]:
-    return [cell_at("table5", row, f"start {init}") for init in INITS]
-
-
 def _steadier(evidence: Evidence, ours: list[str], theirs: list[str]) -> Estimate | None:
     """How much smaller our range of accuracies over initial values is, over shared seeds."""
-    ours_by_seed, theirs_by_seed = (
-        [{row.seed: 100 * row.accuracy for row in evidence.runs(name)} for name in names]
-        for names in (ours, theirs)
-    )
-    seeds = sorted(set.intersection(*(set(runs) for runs in ours_by_seed + theirs_by_seed)))
+    accuracies = {
+        name: {row.seed: 100 * row.accuracy for row in evidence.runs(name)}
+        for name in [*ours, *theirs]
+    }
+    seeds = sorted(set.intersection(*(set(runs) for runs in accuracies.values())))
     ranges = [
-        np.ptp([runs[seed] for runs in theirs_by_seed])
-        - np.ptp([runs[seed] for runs in ours_by_seed])
+        np.ptp([accuracies[name][seed] for name in theirs])
+        - np.ptp([accuracies[name][seed] for name in ours])
         for seed in seeds
     ]
     return _over_runs("range over initial values, together - SVS", ranges, "points")
 
 
-@claim(
-    "C18",
-    "the overhead is negligible",
-    "judged: below 5 % of a step's time; D-AVS's generator has 25 times Conv-4's weights",
-)
-def _(e: Everything) -> Judgement:
+def overhead(e: Everything) -> Judgement:
+    """Time of a step with a scaler over one without."""
     keys = [f"scaler_overhead_{name}" for name in ("svs", "dsvs", "davs")]
     if not all(key in e.bench for key in keys):
         return "undecided", []
@@ -201,12 +178,8 @@ def _(e: Everything) -> Judgement:
     return _answer(most < 1.05), [Fact(f"{key} {e.bench[key]:.3f}") for key in keys]
 
 
-@claim(
-    "C19",
-    "D-SVS learns different weights per dimension, then they stay constant",
-    "judged: range above 1 %, changed by less than 10 % in the last quarter of 3,000 tasks",
-)
-def _(e: Everything) -> Judgement:
+def entries_of_dsvs(e: Everything) -> Judgement:
+    """Range of the entries of D-SVS's scale, and how it changes late in training."""
     ranges: list[Estimate | None] = []
     changes: list[Estimate | None] = []
     for shot in (1, 5):
@@ -220,13 +193,8 @@ def _(e: Everything) -> Judgement:
     return all_hold(above(1, *ranges), below(10, *changes)), [*ranges, *changes]
 
 
-@claim(
-    "C20",
-    "D-AVS adapts the vector of scales to the task",
-    "judged: log scales vary by more than 0.01 over tasks; the first component says how much of "
-    "that is one common factor, and has no bound",
-)
-def _(e: Everything) -> Judgement:
+def adaptation(e: Everything) -> Judgement:
+    """How the scales of D-AVS vary over test tasks."""
     variation, shares = [], []
     for arrays in e.small.arrays(cell("davs", "cosine", shot=5)):
         variation.append(float(np.log(arrays["task_loc"].clip(1e-6)).std(0).mean()))
@@ -239,12 +207,8 @@ def _(e: Everything) -> Judgement:
     return above(0.01, varies), [varies, *components]
 
 
-@claim(
-    "C21",
-    "training is stable; a learned sigma stays positive without its clamp",
-    "at 200 steps of each run; all runs that learn sigma ended without a NaN",
-)
-def _(e: Everything) -> Judgement:
+def stability(e: Everything) -> Judgement:
+    """The smallest sigma of runs that learn it."""
     runs = [e.small.arrays(cell("svs_learned", "cosine", shot=shot)) for shot in (1, 5)]
     if not all(runs):
         return "undecided", []
@@ -253,8 +217,8 @@ def _(e: Everything) -> Judgement:
     return _answer(min(lowest) > 0.0101), [Fact(text, len(lowest))]
 
 
-@claim("C22", "metric scaling works end to end, without pre-training")
-def _(e: Everything) -> Judgement:
+def end_to_end(e: Everything) -> Judgement:
+    """Accuracy over chance."""
     found = [
         _over_runs(f"{name} over chance", [100 * (r.accuracy - 0.2) for r in runs], "points")
         for name in (cell(scaler, "cosine", shot=1) for scaler in ("svs", "dsvs", "davs"))
@@ -263,15 +227,38 @@ def _(e: Everything) -> Judgement:
     return above(0, *found), list(found)
 
 
-@claim("C23", "a scalar scale cannot change the arg-max, a vector can")
-def _(e: Everything) -> Judgement:
-    scalar, vector = argmax_under_scales()
+def _task() -> tuple[torch.Tensor, torch.Tensor]:
+    """1000 queries and 5 centres in 16 dimensions."""
+    query, centres = normal(0, "checks", 0, 1005, 16).tensor_split([1000])
+    return query, centres
+
+
+def argmax_under_scales(e: Everything) -> Judgement:
+    """Answers in per cent that a change of the scale changes: by scalars, and by vectors."""
+    query, centres = map(normalize, _task())
+    before = euclidean_logits(query, centres, 1.0).argmax(-1)
+
+    def changed(alpha: float | torch.Tensor) -> float:
+        after = euclidean_logits(query, centres, alpha).argmax(-1)
+        return 100 * float((after != before).double().mean())
+
+    scalar = max(map(changed, (0.01, 10.0, 1000.0)))
+    vector = changed(normal(0, "checks/vector", 0, 1, query.shape[1])[0].exp())
     text = f"answers changed: by scalars {scalar} %, by vectors {vector:.1f} %"
     return _answer(scalar == 0 and vector > 0), [Fact(text)]
 
 
-@claim("C24", "the gradient of the scale grows with the squared norm of the embeddings")
-def _(e: Everything) -> Judgement:
-    ratio = gradient_under_a_stretch(3.0)
+def gradient_under_a_stretch(e: Everything) -> Judgement:
+    """How the scale's gradient grows when embeddings do, at equal probabilities."""
+    query, centres = _task()
+    labels = torch.arange(len(query)) % len(centres)
+
+    def gradient(stretch: float) -> torch.Tensor:
+        alpha = torch.full((1,), stretch**-2, dtype=torch.float64, requires_grad=True)
+        logits = euclidean_logits(stretch * query, stretch * centres, alpha)
+        (found,) = torch.autograd.grad(query_nll(logits, labels), alpha)
+        return found
+
+    ratio = float(gradient(3.0) / gradient(1.0))
     text = f"embeddings x 3, scale / 9: gradient x {ratio:.4f}"
     return _answer(abs(ratio - 9) < 1e-6), [Fact(text)]
