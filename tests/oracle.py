@@ -93,6 +93,30 @@ def gaussian_kl(loc, scale, prior_mean, prior_sigma, points=200_001, width=14.0)
 # Closed forms of the gradient of the query-summed likelihood by the scale.
 
 
+def hierarchical_kl(loc, scale):
+    """KL of a vector of log-normals from the normal of log alpha that is nearest to them (M26)."""
+    centre = sum(loc) / len(loc)
+    spread = math.sqrt(
+        sum((m - centre) ** 2 + s**2 for m, s in zip(loc, scale, strict=True)) / len(loc)
+    )
+    return sum(
+        math.log(spread / s) + (s**2 + (m - centre) ** 2) / (2 * spread**2) - 0.5
+        for m, s in zip(loc, scale, strict=True)
+    )
+
+
+def generated(task, hidden, head):
+    """Outputs of a network with one hidden layer, each layer a pair of weights and biases."""
+    inner = [
+        max(0.0, sum(w * x for w, x in zip(row, task, strict=True)) + b)
+        for row, b in zip(*hidden, strict=True)
+    ]
+    return [
+        sum(w * x for w, x in zip(row, inner, strict=True)) + b
+        for row, b in zip(*head, strict=True)
+    ]
+
+
 def scalar_gradient(logits, labels, u):
     """g = sum_j [ sum_k p_jk u_jk - u_{j, y_j} ], with u_jk the derivative of the logit."""
     total = 0.0

@@ -7,16 +7,20 @@ from varscale.runs import Run, TrainConfig
 from varscale.runs.config import resolve
 
 SCALERS = {
-    "svs": {"lr": 0.01, "learn_sigma": True, "kl_weight": 0.01},
-    "d-svs": {"lr": 1.0, "init": 10.0},
+    "svs": {},
+    "d-svs": {},
     "d-avs": {"hidden": 5},
+    "svs/normal": {"family": "normal", "lr": 0.01, "learn_sigma": True, "kl_weight": 0.01},
+    "d-svs/normal": {"family": "normal", "lr": 1.0, "init": 10.0},
+    "d-avs/normal": {"family": "normal", "hidden": 5},
 }
 
 
 def config_of(scaler="svs", **options):
+    """A config; the scaler is a name, with `/normal` after it for the published family."""
     settings = {
         **TINY,
-        "scaler": scaler,
+        "scaler": scaler.partition("/")[0],
         "scaler_options": SCALERS.get(scaler, {}),
         "steps": 12,
         "val_every": 5,

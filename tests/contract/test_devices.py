@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from contract.test_members import PAIRS, build, episode_for
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from varscale.classifier import Prior
 from varscale.classifier.learner import PriorLearner, Recipe
@@ -24,32 +22,7 @@ from varscale.model.head import Scale
 from varscale.model.rows import predict_rows
 from varscale.runs.loss import TaskLoss
 from varscale.scalers.posterior import gaussian
-
-META = torch.device("meta")
-
-
-class OneDevice(TorchDispatchMode):
-    """No operation takes tensors of two devices, and no copy to a device waits.
-
-    A CPU tensor without axes counts as a number: CUDA takes it as one.
-    """
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
-        if len({x.device for x in tensors if x.ndim or x.is_meta}) > 1:
-            assert func is torch.ops.aten._to_copy.default, f"{func} takes two devices"
-            assert kwargs.get("non_blocking"), f"a copy of {tuple(out.shape)} waits for the device"
-        return out
-
-
-class NothingRead(TorchDispatchMode):
-    """No operation reads a value, on the CPU either."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read"
-        return func(*args, **kwargs or {})
+from varscale.testing.devices import META, OneDevice
 
 
 @pytest.mark.parametrize("algorithm", ["adam", "sgd"])
@@ -86,19 +59,8 @@ def test_predictions_stay_on_their_device(host, scaler, samples, tiny_images):
     assert log_p.shape == (2, 12, 3)
 
 
-@pytest.mark.parametrize(("host", "scaler"), PAIRS)
-def test_a_head_reads_no_value(host, scaler):
-    model = build(host, scaler).eval()
-    episode = episode_for(model)
-    support, query = model.host.embed(episode)
-    with NothingRead():
-        labels = episode.support_labels
-        log_p = model.predict(support, labels, query, n_way=episode.n_way, checked=True)
-    torch.testing.assert_close(log_p, model(episode))
-
-
 def test_an_auxiliary_loss_that_fades_stays_on_its_device():
-    model = build("pn", "d-avs").to(META)
+    model = build("pn", "d-avs/normal").to(META)
     object.__setattr__(model.objective, "aux_epochs", 5.0)
     episode = episode_for(model).to(META)
     with OneDevice():

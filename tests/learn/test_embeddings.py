@@ -19,7 +19,7 @@ def test_a_rate_of_the_scalers_own_follows_the_queries_of_each_shape(likelihood)
             backbone_options={"dim": 6},
             metric="cosine",
             scaler="svs",
-            scaler_options={"init": 5.0, "lr": 0.01, "kl_weight": 0.1},
+            scaler_options={"family": "normal", "init": 5.0, "lr": 0.01, "kl_weight": 0.1},
             objective_options={"likelihood": likelihood},
         ).double()
 

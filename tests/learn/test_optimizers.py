@@ -15,7 +15,7 @@ from varscale.scalers import DAVS, SVS, Fixed, Together
 def test_follow_steps_the_scaler_when_the_optimiser_steps():
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.Adam([weight], lr=0.1)
-    scaler = SVS(lr=0.01, kl_weight=0.0)
+    scaler = SVS(family="normal", lr=0.01, kl_weight=0.0)
     follow(scaler, optimizer, queries_per_task=10)
     (weight + scaler(torch.zeros(1)).mean).sum().backward()
     optimizer.step()
@@ -28,7 +28,7 @@ def test_follow_steps_the_scaler_when_the_optimiser_steps():
 def follower(lr=0.1, **options):
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=lr, **options)
-    scaler = SVS(lr=0.01, kl_weight=0.0, init=10.0)
+    scaler = SVS(family="normal", lr=0.01, kl_weight=0.0, init=10.0)
     follow(scaler, optimizer, queries_per_task=1)
     return weight, optimizer, scaler
 
@@ -98,7 +98,7 @@ def test_follow_twice_is_refused():
 
 
 def test_an_own_scaler_without_a_rate_joins_the_main_optimiser():
-    scaler = SVS()
+    scaler = SVS(family="normal")
     scaler.lr = None
     optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1)
     follow(scaler, optimizer, queries_per_task=75)
@@ -117,7 +117,7 @@ def test_follow_joins_the_optimiser_where_that_is_the_rule():
     follow(Fixed(), optimizer, queries_per_task=10)
     assert len(optimizer.param_groups) == 1
     follow(Together(), optimizer, queries_per_task=10)
-    follow(DAVS(dim=4, lr=0.5), optimizer, queries_per_task=10)
+    follow(DAVS(dim=4, family="normal", lr=0.5), optimizer, queries_per_task=10)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.5]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0, 0.0]
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -26,25 +28,56 @@ def settings(model):
     return (s.prior_mean, s.prior_sigma, s.kl_weight, s.lr)
 
 
-def test_default_preset_is_the_table_of_recommended_defaults():
-    plain = make(None)
+@pytest.mark.parametrize("preset", ["default", "reproduction"])
+def test_hosts_of_the_default_and_of_the_reproduction(preset):
+    plain = make(None, preset)
     assert (plain.host.normalize, plain.host.kappa) == ("none", 1.0)
-    assert make(None, metric="cosine").host.normalize == "prototype"
-    assert make("fixed").host.normalize == "prototype"
-    assert make("together").host.kappa == 0.5
-    assert settings(make("svs")) == (1.0, 1.0, 1.0, 1e-4)
-    assert settings(make("d-svs")) == (1.0, 1600.0, 0.01, 16.0)
-    assert settings(make("d-avs")) == (100.0, 1600.0, 1.0, None)
-    for name in ("svs", "d-svs"):
+    assert make(None, preset, metric="cosine").host.normalize == "prototype"
+    assert make("fixed", preset).host.normalize == "prototype"
+    assert make("together", preset).host.kappa == 0.5
+
+
+def test_default_preset_needs_no_initial_value_and_no_rate():
+    centre = math.log(10.0)
+    for name, kl_weight, lr in (("svs", 0.04, 0.02), ("d-svs", 0.04, 0.02), ("d-avs", 1.0, None)):
         model = make(name)
+        assert (model.host.kappa, model.host.normalize) == (0.5, "prototype")
+        assert model.objective.aux_epochs is None
+        assert (model.scaler.prior_sigma, model.scaler.kl_weight, model.scaler.lr) == (
+            3.0, kl_weight, lr
+        )  # fmt: skip
+        location, spread = model.scaler.log_parameters()
+        assert location.unique().item() == pytest.approx(centre)
+        assert spread.unique().item() == pytest.approx(0.2)
+        assert not model.transductive
+    assert make("svs").scaler.family == "log-normal"
+    assert make("d-svs").scaler.family == "hierarchical"
+    for name in ("avs", "d-avs"):
+        assert make(name).scaler.family == "hierarchical"
+        assert make(name).scaler.task_prototype == "support"
+
+
+def test_reproduction_preset_is_the_table_of_published_constants():
+    assert settings(make("svs", "reproduction")) == (1.0, 1.0, 1.0, 1e-4)
+    assert settings(make("d-svs", "reproduction")) == (1.0, 1600.0, 0.01, 16.0)
+    assert settings(make("d-avs", "reproduction")) == (100.0, 1600.0, 1.0, None)
+    for name in ("svs", "d-svs"):
+        model = make(name, "reproduction")
         assert (model.host.kappa, model.host.normalize) == (0.5, "prototype")
         assert model.objective.aux_epochs is None
         assert model.scaler.loc.unique().item() == 100.0
         assert model.scaler.sigma.unique().item() == pytest.approx(0.2)
-    amortised = make("d-avs")
+    amortised = make("d-avs", "reproduction")
     assert (amortised.objective.aux_epochs, amortised.objective.aux_scale) == (150.0, 100.0)
     assert amortised.scaler.sigma == 1.0
     assert amortised.transductive
+
+
+@pytest.mark.parametrize("preset", ["reproduction", "paper", "released"])
+@pytest.mark.parametrize("name", ["svs", "d-svs", "avs", "d-avs"])
+def test_published_presets_are_of_the_normal_family(name, preset):
+    assert make(name, preset).scaler.family == "normal"
+    assert make(name, preset).scaler.log_parameters() == []
 
 
 def test_paper_preset():
@@ -99,7 +132,8 @@ def test_options_override_the_preset():
 
 
 def test_presets_know_scalers_given_as_objects():
-    assert make(DAVS(dim=1600)).objective.aux_epochs == 150.0
+    assert make(DAVS(dim=1600, family="normal"), "reproduction").objective.aux_epochs == 150.0
+    assert make(DAVS(dim=1600)).objective.aux_epochs is None
     assert make(SVS(), "released").host.legacy_alpha_grad
 
 
@@ -167,7 +201,10 @@ def test_unknown_names_and_options_are_refused(arguments, message):
 def test_optimizers_of_each_kind():
     conv = {"backbone": "tiny"}
     svs = optimizers(varscale.create(**conv, scaler="svs"), queries_per_task=75)
-    assert [type(o).__name__ for o in svs] == ["Adam", "SGD"]
+    assert [type(o).__name__ for o in svs] == ["Adam", "LogAdam"]
+    published = varscale.create(**conv, scaler="svs", preset="reproduction")
+    published = optimizers(published, queries_per_task=75)
+    assert [type(o).__name__ for o in published] == ["Adam", "SGD"]
     together = optimizers(
         varscale.create(**conv, scaler="together"), queries_per_task=75, algorithm="sgd"
     )

@@ -24,6 +24,12 @@ def make(scaler, *, metric="cosine", backbone="identity", objective=None, host=N
     return model.double()
 
 
+def wake(scaler):
+    """Let a generator adjust the scale; it begins at zero, where all tasks are alike."""
+    if getattr(scaler, "shared", None) is not None:
+        torch.nn.init.normal_(scaler.head.weight, std=0.1)
+
+
 def train(model, steps=20, *, seed=0, queries=6, tasks=1, **optimizer):
     """Scale after each of a few steps on seeded tasks."""
     steppers = optimizers(model, queries_per_task=queries, **optimizer)
@@ -42,7 +48,9 @@ def train(model, steps=20, *, seed=0, queries=6, tasks=1, **optimizer):
 
 
 def test_total_is_the_weighted_sum_of_its_terms():
-    model = make("d-svs", kl_weight=0.3, objective={"aux_epochs": 4.0, "epoch_length": 10})
+    model = make(
+        "d-svs", family="normal", kl_weight=0.3, objective={"aux_epochs": 4.0, "epoch_length": 10}
+    )
     loss = model.loss(random_episode(tasks=3, queries=6), index=9)
     weight = torch.tensor([0.75, 0.5, 0.5], dtype=torch.float64)  # tasks 9, 10, 11
     expected = ((1 - weight) * (loss.nll + 0.3 * loss.kl) + weight * loss.aux).mean() / 6
@@ -52,7 +60,13 @@ def test_total_is_the_weighted_sum_of_its_terms():
 
 
 def test_terms_are_what_they_are_called():
-    model = make("svs", init=7.0, sigma=0.5, objective={"aux_epochs": 150.0, "aux_scale": 3.0})
+    model = make(
+        "svs",
+        family="normal",
+        init=7.0,
+        sigma=0.5,
+        objective={"aux_epochs": 150.0, "aux_scale": 3.0},
+    )
     episode = random_episode(tasks=2, queries=6)
     loss = model.loss(episode, index=0)
     support, query = model.host.embed(episode)
@@ -83,7 +97,8 @@ def test_mean_likelihood_weighs_the_kl_more():
 
 
 def test_scaler_sees_the_summed_likelihood_unless_told_otherwise():
-    summed, averaged = make("svs"), make("svs", objective={"likelihood": "mean"})
+    summed = make("svs", family="normal")
+    averaged = make("svs", family="normal", objective={"likelihood": "mean"})
     assert optimizers(summed, queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(75e-4)
     assert optimizers(averaged, queries_per_task=75)[0].param_groups[0]["lr"] == pytest.approx(1e-4)
 
@@ -141,7 +156,7 @@ def test_one_draw_per_task_a_pure_function_of_seed_and_index():
 
 
 def test_evaluation_uses_the_mean_or_averages_draws():
-    model = make("d-svs", init=10.0, sigma=3.0)
+    model = make("d-svs", family="normal", init=10.0, sigma=3.0)
     episode = random_episode(tasks=2)
     support, query = model.host.embed(episode)
     at_mean = host_logits(model.host, support, episode.support_labels, query, 10.0, n_way=3)
@@ -155,7 +170,7 @@ def test_evaluation_uses_the_mean_or_averages_draws():
 
 
 def test_predictive_draws_do_not_depend_on_the_batch():
-    model = make("d-svs", sigma=3.0)
+    model = make("d-svs", family="normal", sigma=3.0)
     batch = random_episode(tasks=3)
     last = varscale.Episode(
         batch.support[2:], batch.support_labels[2:], batch.query[2:], None, n_way=3
@@ -168,14 +183,21 @@ def test_predictive_draws_do_not_depend_on_the_batch():
 # --- reductions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("preset", ["default", "reproduction"])
 @pytest.mark.parametrize("scaler", ["svs", "d-svs", "avs", "d-avs"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot", "norm"])
 @pytest.mark.parametrize("host", ["pn", "matching"])
-def test_a_batch_of_tasks_is_its_tasks_one_by_one(scaler, metric, host):
+def test_a_batch_of_tasks_is_its_tasks_one_by_one(scaler, metric, host, preset):
     torch.manual_seed(0)
     model = varscale.create(
-        host, backbone="identity", backbone_options={"dim": 5}, scaler=scaler, metric=metric
+        host,
+        backbone="identity",
+        backbone_options={"dim": 5},
+        scaler=scaler,
+        metric=metric,
+        preset=preset,
     ).double()
+    wake(model.scaler)
     batch = random_episode(tasks=4)
     whole = model.loss(batch, index=3)
     single = []
@@ -206,7 +228,7 @@ def test_a_constant_vector_is_a_scalar(metric):
 
 
 def test_half_euclid_and_cosine_have_the_same_svs_trajectory():
-    options = {"lr": 0.01, "learn_sigma": True, "sigma": 1.0}
+    options = {"family": "normal", "lr": 0.01, "learn_sigma": True, "sigma": 1.0}
     cosine = train(make("svs", backbone="linear", **options))
     euclid = train(make("svs", backbone="linear", metric="euclidean", **options))
     whole = train(
@@ -219,7 +241,7 @@ def test_half_euclid_and_cosine_have_the_same_svs_trajectory():
 
 @pytest.mark.parametrize(("scaler", "size"), [("svs", 1), ("d-svs", 5)])
 def test_no_spread_and_no_kl_is_training_together_by_sgd(scaler, size):
-    free = make(scaler, sigma=0.0, kl_weight=0.0, lr=0.5)
+    free = make(scaler, family="normal", sigma=0.0, kl_weight=0.0, lr=0.5)
     together = make("together", size=size)
     path = train(free)
     sgd = {"algorithm": "sgd", "momentum": 0.0, "lr": 0.5 * 6}  # the mean over 6 queries
@@ -230,8 +252,9 @@ def test_no_spread_and_no_kl_is_training_together_by_sgd(scaler, size):
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_constant_generator_is_dsvs(metric):
     """With only its output bias learned, and the identity as link, D-AVS takes D-SVS's steps."""
-    shared = make("d-svs", metric=metric, init=4.0, sigma=0.5, lr=0.1, kl_weight=0.3)
-    options = {"hidden": 3, "mean_link": "identity", "sigma": 0.5, "kl_weight": 0.3}
+    common = {"family": "normal", "sigma": 0.5, "kl_weight": 0.3}
+    shared = make("d-svs", metric=metric, init=4.0, lr=0.1, **common)
+    options = {"hidden": 3, "mean_link": "identity", **common}
     generated = make("d-avs", metric=metric, prior_mean=1.0, **options)
     head = generated.scaler.head
     with torch.no_grad():
@@ -261,7 +284,7 @@ def learn(scaler, tasks, steps, **options):
         backbone="identity",
         backbone_options={"dim": len(tasks.noise)},
         scaler=scaler,
-        scaler_options={"kl_weight": 0.0, "sigma": 0.0, "init": 0.2, **options},
+        scaler_options={"family": "normal", "kl_weight": 0.0, "sigma": 0.0, "init": 0.2, **options},
         host_options={"normalize": "none"},
     )
     (optimizer,) = optimizers(model, queries_per_task=tasks.n_way * tasks.n_query)

@@ -1,14 +1,17 @@
 """What a config fills in, and what it refuses."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+import yaml
 
-from varscale.cli.train import parser, with_bases
+from varscale.cli.parser import ACTIONS
+from varscale.cli.train import with_bases
 from varscale.data import Dataset
-from varscale.runs import TrainConfig
+from varscale.model import PRESETS
+from varscale.runs import Run, TrainConfig
 from varscale.runs.config import resolve, validation
 from varscale.runs.config_files import read_config, shipped_configs
 from varscale.scalers import SCALERS, Fixed
@@ -159,7 +162,7 @@ def test_every_shipped_config_is_understood(path):
     if "What the cells build on" not in text:
         assert f"configs/{path.parent.name}/{path.name}" in commands[0]
     assert with_bases([f"--config={path}"]) == with_bases(["--config", str(path)])
-    args = parser().parse_args(with_bases(["--config", str(path)]))
+    args = ACTIONS["train"][0]().parse_args(with_bases(["--config", str(path)]))
     config = read_config(path)
     for name in ("dataset", "host", "scaler", "metric", "steps", "n_shot", "scaler_options"):
         assert getattr(args, name) == getattr(config, name), name
@@ -196,7 +199,8 @@ def test_a_new_key_with_its_default_changes_no_hash():
         ({"lr": 1}, {"lr": 1.0}),
         ({"weight_decay": 0}, {}),
         ({"clip": 2, "shot_offset": 1}, {"clip": 2.0, "shot_offset": 1.0}),
-        ({"scaler": "svs", "scaler_options": {"init": 100}}, {"scaler": "svs"}),
+        ({"scaler": "svs", "scaler_options": {"sigma": 1}},
+         {"scaler": "svs", "scaler_options": {"sigma": 1.0}}),
         ({"objective_options": {"aux_scale": 100}}, {}),
         ({"cotraining": True, "cotraining_options": {"decay": 1}},
          {"cotraining": True, "cotraining_options": {"decay": 1.0}}),
@@ -227,3 +231,122 @@ def test_a_wrong_key_in_a_file_is_named(tmp_path):
     path.write_text(json.dumps({"dataset": "glyphs", "n_shots": 5}))
     with pytest.raises(ValueError, match=r"Unknown key in .*'n_shots'.*Did you mean 'n_shot'"):
         read_config(path)
+
+
+# --- the scaler's options, in full ---------------------------------------------------------------
+
+PUBLISHED = ("reproduction", "paper", "released")
+LEARNED = ("svs", "d-svs", "avs", "d-avs")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("scaler", [*SCALERS, None])
+def test_every_option_of_the_scaler_is_recorded_as_it_was_resolved(dataset, scaler, preset):
+    config = resolve(small(scaler=scaler, preset=preset, steps=20), dataset)
+    assert resolve(config, dataset) == config
+    assert resolve(config, dataset).hash == config.hash
+    if scaler is None:
+        assert config.scaler_options == {}
+        return
+    options = config.scaler_options
+    assert set(SCALERS.options(scaler)) - {"dim"} <= set(options)
+    open_ends = {name for name, value in options.items() if value is None}
+    assert open_ends <= {"lr", "effective_tasks", "init"}
+    twin = TrainConfig(**{**asdict(config), "preset": config.preset})
+    ours, theirs = config.model().scaler, twin.model().scaler
+    assert repr(ours) == repr(theirs)
+    if scaler in LEARNED:
+        assert options["family"] == ours.family
+        assert options["prior_sigma"] == ours.prior_sigma
+        assert (ours.family == "normal") == (preset in PUBLISHED)
+
+
+@pytest.mark.parametrize("scaler", LEARNED)
+def test_a_run_directory_has_every_option(dataset, tmp_path, scaler):
+    run = Run.create(tmp_path / "run", resolve(small(scaler=scaler), dataset), dataset)
+    written = yaml.safe_load((run.path / "config.yaml").read_text())
+    assert written["relearn"] is True
+    options = written["scaler_options"]
+    assert options == run.config.scaler_options
+    expected = {"sigma": 0.2, "init": 10.0, "prior_mean": 10.0, "prior_sigma": 3.0}
+    assert {name: options[name] for name in expected} == expected
+    assert options["family"] == ("log-normal" if scaler == "svs" else "hierarchical")
+    if scaler in ("svs", "d-svs"):
+        assert (options["lr"], options["learn_sigma"]) == (0.02, True)
+        assert options["kl_weight"] == "elbo"
+        assert options["effective_tasks"] == pytest.approx(7 / 3)  # training classes by ways
+        assert run.config.model().scaler.kl_weight == pytest.approx(3 / 7)
+    else:
+        assert (options["kl_weight"], options["task_prototype"]) == (1.0, "support")
+    assert Run.open(run.path).config == run.config
+
+
+def test_a_given_weight_is_kept(dataset):
+    given = resolve(small(scaler="d-svs", scaler_options={"kl_weight": 0.3}), dataset)
+    assert given.scaler_options["kl_weight"] == 0.3
+    given = resolve(small(scaler="d-svs", scaler_options={"effective_tasks": 9}), dataset)
+    assert given.model().scaler.kl_weight == 1 / 9
+
+
+@pytest.mark.parametrize("scaler", LEARNED)
+def test_the_hash_does_not_depend_on_the_name_of_the_preset(dataset, scaler):
+    by_name = resolve(small(scaler=scaler, preset="reproduction"), dataset)
+    aux = {"aux_epochs": 150.0, "aux_scale": 100.0} if scaler in ("avs", "d-avs") else {}
+    in_full = small(
+        scaler=scaler,
+        relearn=False,
+        scaler_options={"family": "normal"},
+        objective_options=aux,
+    )
+    in_full = resolve(in_full, dataset)
+    assert (by_name.preset, in_full.preset) == ("reproduction", "default")
+    assert by_name.hash == in_full.hash
+    assert by_name.hash != resolve(small(scaler=scaler), dataset).hash
+
+
+@pytest.mark.parametrize("scaler", LEARNED)
+def test_a_default_in_words_has_the_same_hash(dataset, scaler):
+    plain = resolve(small(scaler=scaler), dataset)
+    words = {"init": 10, "prior_mean": 10, "prior_sigma": 3, "sigma": 0.2}
+    assert resolve(small(scaler=scaler, scaler_options=words), dataset).hash == plain.hash
+    published = small(scaler="svs", preset="reproduction")
+    words = {"init": 100, "lr": 1e-4, "prior_mean": 1}
+    assert (
+        resolve(replace(published, scaler_options=words), dataset).hash
+        == resolve(published, dataset).hash
+    )
+
+
+# --- relearning ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaler", LEARNED)
+def test_relearning_is_for_scales_of_log_space(dataset, scaler):
+    assert resolve(small(scaler=scaler), dataset).relearn is True
+    assert resolve(small(scaler=scaler, relearn=False), dataset).relearn is False
+    assert resolve(small(scaler=scaler, val_every=0), dataset).relearn is False
+    assert resolve(small(scaler=scaler, relearn=True), dataset).relearn is True
+    normal = {"family": "normal"}
+    assert resolve(small(scaler=scaler, scaler_options=normal), dataset).relearn is False
+    for preset in PUBLISHED:
+        assert resolve(small(scaler=scaler, preset=preset), dataset).relearn is False
+
+
+@pytest.mark.parametrize("scaler", ["fixed", "together", "decay", None])
+def test_what_has_no_log_space_is_not_relearned(dataset, scaler):
+    assert resolve(small(scaler=scaler), dataset).relearn is False
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scaler": "svs", "val_every": 0},
+        {"scaler": "svs", "scaler_options": {"family": "normal"}},
+        {"scaler": "d-avs", "preset": "reproduction"},
+        {"scaler": "together"},
+        {"scaler": None},
+    ],
+)
+def test_relearning_that_cannot_be_is_refused(dataset, options):
+    with pytest.raises(ValueError, match=r"relearn needs validation .* Set relearn to false\."):
+        resolve(small(relearn=True, **options), dataset)

@@ -18,8 +18,8 @@ import pytest
 STEPS = 300
 KILLS = int(os.environ.get("VARSCALE_KILLS", "3"))
 SCALERS = {
-    "svs": ["--scaler_options.lr", "0.01"],
-    "d-svs": ["--scaler_options.init", "10"],
+    "svs": [],
+    "d-svs": ["--preset", "reproduction", "--scaler_options.init", "10"],
     "d-avs": ["--scaler_options.hidden", "20", "--objective_options.aux_epochs", "1"],
 }
 OPTIONS = {

@@ -45,9 +45,17 @@ def finished(arguments):
 
 
 CASES = {
-    "svs": {"scaler": "svs", "scaler_options.lr": 0.01, "scaler_options.learn_sigma": True},
+    "svs": {
+        "preset": "reproduction",
+        "scaler": "svs",
+        "scaler_options.lr": 0.01,
+        "scaler_options.learn_sigma": True,
+    },
+    "d-svs": {"scaler": "d-svs"},
     "d-avs": {"scaler": "d-avs"},
+    "d-avs normal": {"preset": "reproduction", "scaler": "d-avs"},
     "tadam": {
+        "preset": "reproduction",
         "scaler": "d-svs",
         "host": "tadam",
         "backbone": "resnet12",
@@ -77,6 +85,9 @@ def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
         for name in a:
             if name != "seconds":  # Fabric hands the terms on in single precision
                 assert b[name] == pytest.approx(a[name], rel=2e-6, abs=1e-6), (a["step"], name)
+
+    ours, theirs = (json.loads((path / "result.json").read_text())["scale"] for path in (one, two))
+    assert theirs == pytest.approx(ours, rel=1e-4)  # the search of relearning ends at 1e-4
 
     scores = []
     for devices in (1, 2):

@@ -15,6 +15,7 @@ import pytest
 import torch
 from short_runs import SCALERS, config_of, new_run
 
+import varscale.runs.trainer
 from varscale.data import Dataset
 from varscale.learn.step import clip_gradients
 from varscale.runs import TrainConfig, load
@@ -39,6 +40,14 @@ TADAM = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_first_tasks():
+    """Two tasks tell the initial scale, for speed: most of these runs begin more than once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(varscale.runs.trainer, "FIRST_TASKS", 2)
+        yield
+
+
 def finish(run):
     """Train to the end, from wherever the run stands."""
     for _ in train(run.path, run.config):
@@ -50,7 +59,7 @@ def finish(run):
 def uninterrupted(request, tiny_images, tmp_path_factory):
     """A config, its run without interruption, and the final hash."""
     config = config_of(request.param)
-    run = new_run(tmp_path_factory.mktemp("whole") / request.param, config)
+    run = new_run(tmp_path_factory.mktemp("whole") / "run", config)
     return config, run, finish(run)
 
 
@@ -145,7 +154,7 @@ def test_a_signal_saves_the_step_and_ends(uninterrupted, tmp_path, number):
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 5, 6])
 def test_a_full_disk_costs_nothing_that_was_saved(tiny_images, tmp_path, monkeypatch, call):
-    config = config_of()
+    config = config_of("svs/normal")
     expected = finish(new_run(tmp_path / "whole", config))
     run = new_run(tmp_path / "run", config)
     real, calls = os.fsync, itertools.count(1)
@@ -176,7 +185,7 @@ def test_a_rate_that_is_too_high_names_term_and_step(tiny_images, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_at_once(tiny_images, tmp_path):
-    options = {"init": 3e38}
+    options = {"family": "normal", "init": 3e38}
     run = new_run(tmp_path / "run", config_of(scaler_options=options, checkpoint_every=1))
     with pytest.raises(Interrupted, match="Step 1: kl became inf"):
         finish(run)
@@ -187,17 +196,22 @@ def test_the_rates_follow_the_schedule(tiny_images, tmp_path):
     rates = [metrics["lr"] for metrics in train(run.path, run.config)]
     expected = [0.01] * 4 + [0.005] * 2 + [0.0025] * 2 + [0.00125] * 4
     assert rates == pytest.approx(expected, rel=1e-12)
-    run = new_run(tmp_path / "svs", config_of("svs", lr_every=4))
-    trainer = Trainer(run, run.config, launch(1, accelerator="cpu"), Dataset.open("tiny-images"))
-    own = trainer.optimizers[1].param_groups[0]
-    assert [trainer.step(step)["lr"] for step in (0, 4, 8)] == [1e-3, 5e-4, 2.5e-4]
-    assert own["params"][0] is trainer.model.scaler.loc
-    assert own["lr"] == pytest.approx(0.01 * 12)  # a scaler's own rate is constant
+    for scaler, shown, rate in (("svs/normal", 0.01, 0.01 * 12), ("svs", 0.02, 0.02)):
+        run = new_run(tmp_path / f"own {rate}", config_of(scaler, lr_every=4))
+        data = Dataset.open("tiny-images")
+        trainer = Trainer(run, run.config, launch(1, accelerator="cpu"), data)
+        own = trainer.optimizers[1].param_groups[0]
+        rows = [trainer.step(step) for step in (0, 4, 8)]
+        assert [row["lr"] for row in rows] == [1e-3, 5e-4, 2.5e-4]
+        assert {row["lr_scaler"] for row in rows} == {shown}
+        assert own["params"][0] is trainer.model.scaler.loc
+        assert own["lr"] == pytest.approx(rate)  # a scaler's own rate is constant
 
 
-def test_sgd_with_momentum_and_clipping_resumes_too(tiny_images, tmp_path):
+@pytest.mark.parametrize("scaler", ["d-svs", "d-svs/normal"])
+def test_sgd_with_momentum_and_clipping_resumes_too(tiny_images, tmp_path, scaler):
     options = {"algorithm": "sgd", "lr": 0.05, "weight_decay": 1e-3, "clip": 0.1}
-    config = config_of("d-svs", tasks_per_step=2, val_every=0, **options)
+    config = config_of(scaler, tasks_per_step=2, val_every=0, **options)
     expected = finish(new_run(tmp_path / "whole", config))
     run = new_run(tmp_path / "run", config)
     for metrics in train(run.path, run.config):
@@ -205,11 +219,11 @@ def test_sgd_with_momentum_and_clipping_resumes_too(tiny_images, tmp_path):
             break
     assert finish(run) == expected
     assert run.result["best_step"] == 12  # without validation the last model is the best
-    other = new_run(tmp_path / "global", config_of("d-svs", **{**options, "clip_by": "global"}))
+    other = new_run(tmp_path / "global", config_of(scaler, **{**options, "clip_by": "global"}))
     assert finish(other) != expected
 
 
-@pytest.mark.parametrize("scaler", ["svs", "d-avs"])
+@pytest.mark.parametrize("scaler", ["svs", "d-avs", "svs/normal", "d-avs/normal"])
 def test_bfloat16_resumes_too(tiny_images, tmp_path, scaler):
     config = config_of(scaler, precision="bf16-mixed")
     whole = new_run(tmp_path / "whole", config)
@@ -224,8 +238,9 @@ def test_bfloat16_resumes_too(tiny_images, tmp_path, scaler):
     assert weights_hash(load(run.path)) == weights_hash(load(whole.path))
 
 
-def test_tadam_with_cotraining_resumes_too(tiny_images, tmp_path):
-    config = config_of("d-svs", **TADAM)
+@pytest.mark.parametrize("scaler", ["d-svs", "d-svs/normal"])
+def test_tadam_with_cotraining_resumes_too(tiny_images, tmp_path, scaler):
+    config = config_of(scaler, **TADAM)
     whole = new_run(tmp_path / "whole", config)
     expected = finish(whole)
     assert 0 < sum("cotraining_loss" in row for row in read_metrics(whole.path)) < 12
@@ -265,11 +280,13 @@ def test_the_best_model_is_the_one_of_the_best_validation(uninterrupted):
     best = max(rows, key=lambda row: row["val_accuracy"])
     assert run.result["best_step"] == best["step"]
     assert run.result["val_accuracy"] == best["val_accuracy"]
-    assert newest_checkpoint(run.path / "best").step == best["step"]
+    kept = sorted(int(path.stem) for path in (run.path / "best").glob("*.json"))
+    assert best["step"] in kept
+    assert kept[-1] == (13 if run.config.relearn else best["step"])  # relearned after all steps
 
 
 def test_the_best_model_is_loaded_not_the_last(tiny_images, tmp_path):
-    config = config_of("d-svs", lr=0.5, val_every=1, steps=8)
+    config = config_of("d-svs/normal", lr=0.5, val_every=1, steps=8)
     run = new_run(tmp_path / "run", config)
     finish(run)
     rows = read_metrics(run.path)
@@ -360,7 +377,7 @@ def test_selecting_by_training_accuracy(tiny_images, tmp_path):
 def test_a_sampled_scale_in_validation_gives_another_loss(tiny_images, tmp_path):
     losses = []
     for val_alpha in ("mean", "sample"):
-        options = {"sigma": 5.0, "init": 10.0}
+        options = {"family": "normal", "sigma": 5.0, "init": 10.0}
         config = config_of("d-svs", scaler_options=options, val_alpha=val_alpha, steps=5)
         run = new_run(tmp_path / val_alpha, config)
         finish(run)
@@ -378,7 +395,7 @@ def test_embeddings_train_a_scaler_alone(points, tmp_path):
         steps=60,
         val_every=0,
         tasks_per_step=4,
-        scaler_options={"init": 1.0, "lr": 0.05, "kl_weight": 0.0},
+        scaler_options={"family": "normal", "init": 1.0, "lr": 0.05, "kl_weight": 0.0},
     )
     run = new_run(tmp_path / "run", config)
     finish(run)

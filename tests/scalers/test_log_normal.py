@@ -10,9 +10,10 @@ from conftest import random_episode
 import varscale
 from varscale.data import GaussianTasks
 from varscale.learn import follow, optimizers
-from varscale.learn.optimizers import steps_itself
+from varscale.learn.log_adam import LogAdam
+from varscale.learn.optimizers import one_optimizer, own_lr, scaler_optimizer, steps_itself
 from varscale.scalers import DSVS, SVS, LowRankDAVS
-from varscale.scalers.stochastic import MIN_SIGMA, Decay
+from varscale.scalers.stochastic import LOG_LR, MIN_SIGMA, Decay
 
 
 def log_normal_kl(loc, scale, prior_mean, prior_sigma):
@@ -40,13 +41,33 @@ def test_kl_is_that_of_alpha_and_alpha_is_positive():
     assert scaler.sample(q, torch.ones(1)).item() == pytest.approx(7.0 * math.exp(0.3))
 
 
-def test_log_normals_are_left_to_the_main_optimiser():
-    assert not steps_itself(SVS(family="log-normal"))
+def test_every_family_steps_itself_and_log_space_learns_its_spread():
+    for scaler in (SVS(), DSVS(4), DSVS(4, family="log-normal"), LowRankDAVS(4)):
+        assert steps_itself(scaler)
+        assert isinstance(scaler_optimizer(scaler, 1), LogAdam)
+        assert scaler.log_parameters() == [scaler.loc, scaler.sigma]
+    for scaler in (SVS(family="normal"), DSVS(4, family="normal")):
+        assert steps_itself(scaler)
+        assert isinstance(scaler_optimizer(scaler, 1), torch.optim.SGD)
+        assert not scaler.learn_sigma
+        assert scaler.log_parameters() == []
     assert SVS(family="log-normal").learn_sigma
-    assert not SVS(family="log-normal", learn_sigma=False).learn_sigma
-    assert not steps_itself(DSVS(4, family="hierarchical"))
-    assert steps_itself(DSVS(4))
-    assert steps_itself(DSVS(4, family="hierarchical", lr=0.1))
+    fixed = SVS(family="log-normal", learn_sigma=False)
+    assert not fixed.learn_sigma
+    assert fixed.log_parameters() == [fixed.loc]
+    assert own_lr(DSVS(4)) == LOG_LR
+    assert own_lr(DSVS(4, lr=0.1)) == 0.1
+
+
+def test_the_defaults_need_no_number():
+    svs, d_svs = SVS(), DSVS(4)
+    assert (svs.family, d_svs.family) == ("log-normal", "hierarchical")
+    for scaler in (svs, d_svs):
+        assert scaler.loc.exp().tolist() == pytest.approx([10.0] * scaler.size)
+        assert scaler.sigma.tolist() == pytest.approx([0.2] * scaler.size)
+        assert (scaler.lr, scaler.kl_weight, scaler.prior_sigma) == (0.02, 0.04, 3.0)
+        assert scaler.prior_mean == pytest.approx(math.log(10.0))
+    assert SVS(prior_mean=4.0).loc.exp().item() == pytest.approx(4.0)
 
 
 def hierarchical(loc, scale):
@@ -100,7 +121,7 @@ def train(scaler_options, noise, steps=300):
         scaler="d-svs",
         scaler_options={"init": 3.0, "family": "hierarchical", **scaler_options},
     )
-    (optimizer,) = optimizers(model, queries_per_task=25, lr=0.03)
+    optimizer = one_optimizer(model, lr=0.03)
     for step in range(steps):
         model.loss(tasks.batch(4 * (step % 5), 4), index=4 * step).total.backward()
         optimizer.step()
@@ -169,7 +190,7 @@ def test_low_rank_starts_as_d_svs_and_never_looks_at_queries():
         (lambda: SVS(family="hierarchical"), "use d-svs"),
         (lambda: SVS(family="lognormal"), "Did you mean 'log-normal'"),
         (lambda: SVS(family="log-normal", init=-1.0), "init > 0 with a log-normal prior"),
-        (lambda: DSVS(3, family="hierarchical", prior_mean=0.0), "prior_mean > 0"),
+        (lambda: DSVS(3, family="hierarchical", prior_mean=0.0), "Expected prior_mean > 0"),
         (lambda: LowRankDAVS(3, family="normal"), "Expected the hierarchical family"),
         (lambda: LowRankDAVS(3, rank=0), "rank >= 1"),
         (

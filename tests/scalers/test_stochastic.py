@@ -32,7 +32,13 @@ def make(name, metric, kappa=0.5, **options):
         scaler=name,
         metric=metric,
         host_options={"kappa": kappa},
-        scaler_options={"learn_sigma": True, "sigma": 0.5, "init": 3.0, **options},
+        scaler_options={
+            "family": "normal",
+            "learn_sigma": True,
+            "sigma": 0.5,
+            "init": 3.0,
+            **options,
+        },
     ).double()
 
 
@@ -81,7 +87,7 @@ def test_two_tasks_average_their_query_summed_gradients():
 
 
 def test_learned_sigma_is_brought_back_to_its_floor():
-    scaler = SVS(learn_sigma=True, lr=1.0, kl_weight=0.0)
+    scaler = SVS(family="normal", learn_sigma=True, lr=1.0, kl_weight=0.0)
     optimizer = scaler_optimizer(scaler, queries_per_task=1)
     scaler.sigma.grad = torch.tensor([5.0])
     optimizer.step()
@@ -90,7 +96,7 @@ def test_learned_sigma_is_brought_back_to_its_floor():
 
 def test_learned_sigma_stays_positive_under_any_optimiser():
     """A raw value below the floor counts as the floor, and its gradient leads back."""
-    scaler = SVS(learn_sigma=True, prior_sigma=1.0)
+    scaler = SVS(family="normal", learn_sigma=True, prior_sigma=1.0)
     with torch.no_grad():
         scaler.sigma.fill_(-3.0)
     q = scaler(torch.zeros(1))
@@ -100,12 +106,13 @@ def test_learned_sigma_stays_positive_under_any_optimiser():
 
 
 def test_whole_numbers_are_numbers():
-    assert SVS(init=100, sigma=1, prior_mean=1).loc.item() == 100.0
-    assert DSVS(dim=2, init=5).loc.tolist() == [5.0, 5.0]
+    assert SVS(family="normal", init=100, sigma=1, prior_mean=1).loc.item() == 100.0
+    assert DSVS(dim=2, family="normal", init=5).loc.tolist() == [5.0, 5.0]
+    assert SVS(init=1, sigma=1, prior_mean=2).loc.item() == 0.0
 
 
 def test_learned_sigma_goes_to_the_prior_spread():
-    scaler = SVS(learn_sigma=True, lr=0.05, prior_sigma=1.0).double()
+    scaler = SVS(family="normal", learn_sigma=True, lr=0.05, prior_sigma=1.0).double()
     optimizer = scaler_optimizer(scaler, queries_per_task=1)
     for _ in range(400):
         optimizer.zero_grad()
@@ -116,32 +123,42 @@ def test_learned_sigma_goes_to_the_prior_spread():
 
 
 def test_default_rate_of_a_vector_grows_with_its_size():
-    assert [DSVS(dim=m).lr for m in (1600, 512, 256, 64)] == [16.0, 5.12, 2.56, 0.64]
-    assert DSVS(dim=64, lr=3.0).lr == 3.0
+    rates = [DSVS(dim=m, family="normal").lr for m in (1600, 512, 256, 64)]
+    assert rates == [16.0, 5.12, 2.56, 0.64]
+    assert DSVS(dim=64, family="normal", lr=3.0).lr == 3.0
 
 
 def test_elbo_weight():
-    assert SVS(kl_weight="elbo", effective_tasks=20_000).kl_weight == 1 / 20_000
-    with pytest.raises(ValueError, match="needs the number of training tasks"):
-        SVS(kl_weight="elbo")
+    for family in ("normal", "log-normal"):
+        scaler = SVS(family=family, kl_weight="elbo", effective_tasks=20_000)
+        assert scaler.kl_weight == 1 / 20_000
+        with pytest.raises(ValueError, match="needs the number of training tasks"):
+            SVS(family=family, kl_weight="elbo")
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: SVS(sigma=-0.2), "standard deviation sigma >= 0, got -0.2"),
-        (lambda: SVS(sigma=float("nan")), "standard deviation"),
-        (lambda: SVS(sigma=0.0), "the KL of a point is infinite"),
-        (lambda: SVS(sigma=0.001, learn_sigma=True), "initial sigma >= 0.01"),
-        (lambda: SVS(prior_sigma=0.0), "prior_sigma > 0, got 0.0"),
-        (lambda: DSVS(4, prior_sigma="square"), "a number or \"sqrt\", got 'square'"),
-        (lambda: SVS(prior_sigma=-1.0), "prior_sigma > 0"),
-        (lambda: SVS(prior_mean=float("inf")), "finite prior_mean"),
-        (lambda: SVS(init=float("nan")), "finite init"),
-        (lambda: SVS(lr=0.0), "lr > 0"),
-        (lambda: SVS(lr=3.0), r"< 2, got 3.*Use lr < 2"),
-        (lambda: SVS(kl_weight=-1.0), "finite kl_weight >= 0"),
+        (lambda: SVS(family="normal", sigma=-0.2), "standard deviation sigma >= 0, got -0.2"),
+        (lambda: SVS(family="normal", sigma=float("nan")), "standard deviation"),
+        (lambda: SVS(family="normal", sigma=0.0), "the KL of a point is infinite"),
+        (lambda: SVS(family="normal", sigma=0.001, learn_sigma=True), "initial sigma >= 0.01"),
+        (lambda: SVS(family="normal", prior_sigma=0.0), "prior_sigma > 0, got 0.0"),
+        (
+            lambda: DSVS(4, family="normal", prior_sigma="square"),
+            "a number or \"sqrt\", got 'square'",
+        ),
+        (lambda: SVS(family="normal", prior_sigma=-1.0), "prior_sigma > 0"),
+        (lambda: SVS(family="normal", prior_mean=float("inf")), "finite prior_mean"),
+        (lambda: SVS(family="normal", init=float("nan")), "finite init"),
+        (lambda: SVS(family="normal", lr=0.0), "lr > 0"),
+        (lambda: SVS(family="normal", lr=3.0), r"< 2, got 3.*Use lr < 2"),
+        (lambda: SVS(family="normal", kl_weight=-1.0), "finite kl_weight >= 0"),
+        (lambda: SVS(init=float("nan")), "init > 0 with a log-normal prior, got nan"),
+        (lambda: DSVS(4, prior_mean=float("inf")), "prior_mean > 0 with a hierarchical prior"),
+        (lambda: SVS(sigma=0.001), "initial sigma >= 0.01"),
         (lambda: DSVS(dim=0), "positive embedding size, got 0"),
+        (lambda: DSVS(dim=0, family="normal"), "positive embedding size, got 0"),
     ],
 )
 @pytest.mark.usefixtures("as_user")
@@ -157,10 +174,10 @@ def test_a_misspelt_weight_is_refused():
 
 
 def test_the_bound_is_sharp():
-    SVS(lr=1.999)
-    SVS(lr=0.999, learn_sigma=True)
+    SVS(family="normal", lr=1.999)
+    SVS(family="normal", lr=0.999, learn_sigma=True)
     with pytest.raises(ValueError, match=r"< 1, got 1.*by -1 and diverge. Use lr < 1"):
-        SVS(lr=1.0, learn_sigma=True)
+        SVS(family="normal", lr=1.0, learn_sigma=True)
     with pytest.raises(ValueError, match="diverge"):
-        SVS(lr=2.0)
-    SVS(lr=50.0, kl_weight=0.0)  # without a prior there is nothing to diverge from
+        SVS(family="normal", lr=2.0)
+    SVS(family="normal", lr=50.0, kl_weight=0.0)  # without a prior there is nothing to diverge from

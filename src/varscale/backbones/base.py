@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from varscale.core.registry import Registry
 
-BACKBONES: "Registry[Backbone]" = Registry("backbone")
+BACKBONES: "Registry[Backbone]" = Registry("backbone", group="varscale.backbones")
 
 
 class Backbone(nn.Module, ABC):

@@ -32,8 +32,8 @@ def log_softmax(logits: Float[Tensor, "*batch way"]) -> Float[Tensor, "*batch wa
 def gaussian_kl(
     mean: Float[Tensor, "*dims"],
     sigma: Float[Tensor, "*#dims"],
-    prior_mean: Float[Tensor, ""] | float,
-    prior_sigma: Float[Tensor, ""] | float,
+    prior_mean: Float[Tensor, "*#dims"] | float,
+    prior_sigma: Float[Tensor, "*#dims"] | float,
 ) -> Float[Tensor, "*dims"]:
     r"""$\operatorname{KL}(\mathcal N(\mu, \sigma^2) \,\|\, \mathcal N(\mu_0, \sigma_0^2))$ (M11).
 

@@ -13,7 +13,7 @@ from varscale.core.registry import Registry, unknown
 from varscale.core.tensors import is_readable
 from varscale.functional import Condition, center, dot_logits, euclidean_logits, norm_logits
 
-HOSTS: "Registry[Host]" = Registry("host")
+HOSTS: "Registry[Host]" = Registry("host", group="varscale.hosts")
 
 LARGEST = 1e18
 """Upper bound of float32 embeddings: the squares of larger numbers overflow."""

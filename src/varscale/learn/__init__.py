@@ -5,5 +5,13 @@ Nothing here knows a run directory.
 
 from varscale.learn.embeddings import choose_effective_tasks, learn_scaler
 from varscale.learn.optimizers import follow, optimizers
+from varscale.learn.rescaling import begin_at_data, rescale
 
-__all__ = ["choose_effective_tasks", "follow", "learn_scaler", "optimizers"]
+__all__ = [
+    "begin_at_data",
+    "choose_effective_tasks",
+    "follow",
+    "learn_scaler",
+    "optimizers",
+    "rescale",
+]

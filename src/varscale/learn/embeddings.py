@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from varscale.data.mixed import MixedTasks
-from varscale.learn.optimizers import optimizers, steps_itself
+from varscale.learn.optimizers import one_optimizer, optimizers, steps_itself
 from varscale.learn.selection import class_nll, simplest_good
 from varscale.learn.step import Step
 from varscale.model import ScaledModel
@@ -29,7 +29,7 @@ def learn_scaler(
 ) -> None:
     """Learn a model's scaler, and its other weights, on a table of embeddings.
 
-    The learning rate falls to zero along a cosine; a scaler's own stays.
+    The learning rate falls to zero along a cosine; that of a published scaler stays.
 
     Args:
         model: A model whose backbone takes rows of the table.
@@ -40,8 +40,9 @@ def learn_scaler(
         lr: Learning rate of Adam, for all that has none of its own.
         seed: Seed of the draws of the scale.
     """
-    found = optimizers(model, queries_per_task=1, lr=lr)
-    take_step = Step(found, own=steps_itself(model.scaler))
+    together = bool(model.scaler.log_parameters())  # one schedule for all that is learned
+    found = [one_optimizer(model, lr)] if together else optimizers(model, queries_per_task=1, lr=lr)
+    take_step = Step(found, own=steps_itself(model.scaler) and not together)
     model.train()
     for step in range(steps):
         rows = tasks.batch(step, tasks_per_step, table.device)

@@ -6,8 +6,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
+from varscale.learn.log_adam import LogAdam
 from varscale.model import ScaledModel
 from varscale.scalers import Scaler
+from varscale.scalers.stochastic import LOG_LR
 
 Group = dict[str, Any]
 
@@ -24,7 +26,7 @@ def optimizers(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> list[Optimizer]:
-    """Make one optimiser for the weights, and one for a scaler with a learning rate of its own.
+    """Make one optimiser for the weights, and one for what a scaler learns at its own rate.
 
     Both take their gradients from the same backward pass of `Loss.total`. Either is left out when
     it has nothing to learn.
@@ -41,8 +43,7 @@ def optimizers(
     if isinstance(model.log_shot_offset, nn.Parameter):
         groups.append({"params": [model.log_shot_offset], "weight_decay": 0.0})
     own = steps_itself(model.scaler)
-    if not own:
-        groups += scaler_groups(model.scaler)
+    groups += scaler_groups(model.scaler)
     weights = weights_optimizer(groups, lr=lr, algorithm=algorithm, momentum=momentum)
     found = [] if weights is None else [weights]
     if weights is not None and not own:
@@ -53,36 +54,62 @@ def optimizers(
     return found
 
 
+def one_optimizer(model: ScaledModel, lr: float) -> Optimizer:
+    """Make one Adam for all that a model learns, its scale included."""
+    optimizer = Adam(model.parameters(), lr=lr, fused=next(model.parameters()).device.type in FUSED)
+    project_after(optimizer, model.scaler)
+    return optimizer
+
+
+def own_parameters(scaler: Scaler) -> list[nn.Parameter]:
+    """What a scaler learns at a rate of its own, not by the main optimiser."""
+    if own := scaler.log_parameters():
+        return own
+    return list(scaler.parameters()) if scaler.own_rate and scaler.lr is not None else []
+
+
 def steps_itself(scaler: Scaler) -> bool:
-    """Whether a scaler learns by plain SGD at its own learning rate, not by the main optimiser."""
-    learns = any(True for _ in scaler.parameters())
-    return scaler.own_rate and scaler.lr is not None and learns
+    """Whether a scaler learns anything at a rate of its own, not by the main optimiser."""
+    return bool(own_parameters(scaler))
+
+
+def own_lr(scaler: Scaler) -> float:
+    """The learning rate of a scaler that steps itself."""
+    return LOG_LR if scaler.lr is None or not scaler.own_rate else scaler.lr
 
 
 def scaler_groups(scaler: Scaler) -> list[Group]:
-    """Parameters of a scaler as groups of the main optimiser, without weight decay."""
-    parameters = list(scaler.parameters())
-    rate = {} if scaler.lr is None else {"lr": scaler.lr}
+    """What the main optimiser learns of a scaler, as groups without weight decay."""
+    own = {id(p) for p in own_parameters(scaler)}
+    parameters = [p for p in scaler.parameters() if id(p) not in own]
+    rate = {} if scaler.lr is None or scaler.own_rate else {"lr": scaler.lr}
     return [{"params": parameters, "weight_decay": 0.0, **rate}] if parameters else []
 
 
-def scaler_optimizer(scaler: Scaler, queries_per_task: int) -> SGD:
-    """Plain SGD at a scaler's own rate, on the query-summed likelihood (M13).
+def scaler_optimizer(scaler: Scaler, queries_per_task: int) -> Optimizer:
+    """The optimiser of what a scaler learns at a rate of its own.
+
+    A scale in log space takes the steps of `LogAdam` (M33). The published one takes plain SGD steps
+    on the query-summed likelihood (M13).
 
     Args:
         scaler: The scaler.
-        queries_per_task: Over all classes. The loss is a mean over queries, so the rate takes the
-            factor, and one backward pass serves all parameters.
+        queries_per_task: Over all classes. The loss is a mean over queries, so the rate of SGD
+            takes the factor, and one backward pass serves all parameters.
     """
     if queries_per_task < 1:
         raise ValueError(f"Expected queries_per_task >= 1, got {queries_per_task!r}.")
-    if not steps_itself(scaler):
+    parameters, lr = own_parameters(scaler), own_lr(scaler)
+    if not parameters:
         raise ValueError(
             f"{type(scaler).__name__} has no learning rate of its own; use `follow`, or give its "
             "parameters to the main optimiser."
         )
-    assert scaler.lr is not None
-    optimizer = SGD(scaler.parameters(), lr=scaler.lr * queries_per_task)
+    optimizer: Optimizer
+    if scaler.log_parameters():
+        optimizer = LogAdam(parameters, lr)
+    else:
+        optimizer = SGD(parameters, lr=lr * queries_per_task)
     project_after(optimizer, scaler)
     return optimizer
 
@@ -96,23 +123,23 @@ def follow(scaler: Scaler, optimizer: Optimizer, *, queries_per_task: int) -> No
     """Learn a scaler beside an optimiser of yours: whenever it steps, so does the scaler.
 
     The parameters join it as a group, so that its `zero_grad`, gradient scaling and skipped steps
-    hold for them too. A scaler with a learning rate of its own takes its own plain SGD step instead
-    of the optimiser's, at a rate that no scheduler changes. Call this before you make a scheduler.
+    hold for them too. What a scaler learns at its own rate takes its own step (`scaler_optimizer`)
+    instead of the optimiser's, at a rate that no scheduler changes. Call this before you make a
+    scheduler. The running averages of a log-space scale are not in the optimiser's state dict.
 
     Args:
         scaler: The scaler.
         optimizer: Optimiser of the embedding.
         queries_per_task: Queries per task; the loss is taken to be a mean over them.
     """
-    groups, parameters = scaler_groups(scaler), list(scaler.parameters())
-    if not steps_itself(scaler):
-        for group in groups:
-            optimizer.add_param_group(group)
+    for group in scaler_groups(scaler):
+        optimizer.add_param_group(group)
+    parameters = own_parameters(scaler)
+    if not parameters:
         project_after(optimizer, scaler)
         return
-    own = scaler_optimizer(scaler, queries_per_task)
-    for group in groups:
-        optimizer.add_param_group(_ConstantRate(group, lr=scaler.lr))
+    own, lr = scaler_optimizer(scaler, queries_per_task), own_lr(scaler)
+    optimizer.add_param_group(_ConstantRate(params=parameters, weight_decay=0.0, lr=lr))
     kept: list[Tensor | None] = []
 
     def hide() -> None:
@@ -147,7 +174,7 @@ def follow(scaler: Scaler, optimizer: Optimizer, *, queries_per_task: int) -> No
     def keep_rate(_: Optimizer) -> None:
         for place, group in enumerate(optimizer.param_groups):
             if any(p is parameters[0] for p in group["params"]):
-                optimizer.param_groups[place] = _ConstantRate({**group, "lr": scaler.lr})
+                optimizer.param_groups[place] = _ConstantRate({**group, "lr": lr})
 
     optimizer.register_step_pre_hook(before)
     optimizer.register_step_post_hook(after)

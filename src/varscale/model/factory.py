@@ -37,7 +37,7 @@ def create(
             (kappa = 1).
         metric: See `hosts.base.Metric`; the host's own when not given: Euclidean for `pn`, cosine
             for `matching`, for `tadam` the norm without a scaler and Euclidean with one.
-        preset: `default`, `paper` or `released`; see `presets`.
+        preset: `default`, `reproduction`, `paper` or `released`; see `presets`.
         shot_offset: Let the scale grow with a class's number of supports; see `ScaledModel`.
         backbone_options: Further arguments of the backbone.
         scaler_options: Further arguments of the scaler.
@@ -47,7 +47,7 @@ def create(
     Example:
         >>> model = create("pn", backbone="conv4", scaler="d-svs", metric="cosine")
         >>> model.scaler
-        DSVS(size=1600, prior=N(1, 1600²), kl_weight=0.01, lr=16, sigma=0.2)
+        DSVS(size=1600, family=hierarchical, kl_weight=0.04, lr=0.02, sigma learned)
     """
     if scaler_options and not isinstance(scaler, str):
         raise ValueError(f"scaler_options need the name of a scaler, got scaler={scaler!r}.")

@@ -45,26 +45,45 @@ PAPER_TRAINING: Options = {
     "lr_milestones": [],
     "val_alpha": "mean",
     "select_by": "validation",
+    "relearn": False,
     "test_query": 15,
 }
 """A Conv-4 run of the paper, for all that does not depend on the model."""
 
+NORMAL: Mapping[str, Options] = {
+    name: {"family": "normal"} for name in ("svs", "d-svs", "avs", "d-avs")
+}
+"""The published family, whose defaults are the published constants."""
+
+
+def published(options: Mapping[str, Options]) -> Mapping[str, Options]:
+    """Options of each scaler, in the published family."""
+    return {name: {**NORMAL[name], **options.get(name, {})} for name in NORMAL}
+
+
 PRESETS: dict[str, Preset] = {
     "default": Preset(
+        summary="a scale that needs no initial value and no learning rate",
+        training={**PAPER_TRAINING, "relearn": True},
+    ),
+    "reproduction": Preset(
         summary="our corrected formulas, with the constants of the released code",
         training=PAPER_TRAINING,
+        scaler=NORMAL,
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
     ),
     "paper": Preset(
         summary="the formulas of the paper's text: kappa 1, exact bound, auxiliary scale 1",
         training=PAPER_TRAINING,
         host={"kappa": 1.0},
-        scaler={
-            "svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
-            "d-svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
-            "avs": {"kl_weight": "elbo", "sigma": "generated"},
-            "d-avs": {"kl_weight": "elbo", "sigma": "generated"},
-        },
+        scaler=published(
+            {
+                "svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
+                "d-svs": {"kl_weight": "elbo", "effective_tasks": PAPER_TASKS},
+                "avs": {"kl_weight": "elbo", "sigma": "generated"},
+                "d-avs": {"kl_weight": "elbo", "sigma": "generated"},
+            }
+        ),
         objective={name: {"aux_epochs": 150.0, "aux_scale": 1.0} for name in ("avs", "d-avs")},
     ),
     "released": Preset(
@@ -81,7 +100,7 @@ PRESETS: dict[str, Preset] = {
         },
         unscaled={"cosine": {"metric": "dot"}},  # its unscaled "cosine" is the raw inner product
         host_for={name: {"legacy_alpha_grad": True} for name in ("svs", "d-svs")},
-        scaler={name: {"kl_weight": 0.0, "sigma": 1.0} for name in ("avs", "d-avs")},
+        scaler=published({name: {"kl_weight": 0.0, "sigma": 1.0} for name in ("avs", "d-avs")}),
         objective={name: {"aux_epochs": 150.0, "aux_scale": 100.0} for name in ("avs", "d-avs")},
     ),
 }

@@ -26,19 +26,11 @@ _FILE = re.compile(r"\.?[0-9]{8,}\.(json|safetensors)(\.new)?")  # .new: not yet
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A saved state of training.
-
-    Attributes:
-        step: Steps done.
-        tensors: Tensors by name.
-        info: Everything else.
-        sha256: Hash of the file of tensors.
-    """
+    """A saved state of training: steps done, tensors by name, and everything else."""
 
     step: int
     tensors: dict[str, Tensor]
     info: dict[str, Any]
-    sha256: str
 
 
 def save_checkpoint(
@@ -85,7 +77,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             )
             continue
         info = {key: body[key] for key in body if key not in ("step", "sha256")}
-        return Checkpoint(step, tensors, info, body["sha256"])
+        return Checkpoint(step, tensors, info)
     return None
 
 
@@ -120,8 +112,11 @@ def restore_optimizers(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
             continue
         optimizer, key = optimizers[int(rest[0])], rest[2]
         parameter = _parameters(optimizer)[int(rest[1])]
-        like = torch.empty_like(parameter) if value.shape == parameter.shape else value.clone()
-        optimizer.state[parameter][key] = like.copy_(value)
+        if value.shape == parameter.shape:
+            place = torch.empty_like(parameter).copy_(value)
+        else:  # a count of steps stays on the CPU
+            place = value.clone() if key == "step" else value.to(parameter.device, copy=True)
+        optimizer.state[parameter][key] = place
 
 
 def weights_hash(model: nn.Module) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from varscale.backbones import BACKBONES
+from varscale.core.imports import import_located, locate_module, short_name
 from varscale.core.precision import Precision
 from varscale.core.processes import check_accelerator
 from varscale.core.registry import unknown
@@ -33,10 +34,10 @@ class TrainConfig:
         backbone: Embedding network; by default conv4 for images, else identity.
         scaler: How to learn the scale: svs, d-svs, ...; without one it is fixed at 1 (tadam: 7.5).
         metric: euclidean (squared), cosine, dot, or norm (unsquared); by default the host's own.
-        preset: Set of defaults: default, paper or released.
+        preset: Set of defaults: reproduction, paper, released.
         shot_offset: Initial value of b in the shot law n / (n + b); by default off.
         backbone_options: Options of the backbone; sizes come from the dataset.
-        scaler_options: Options of the scaler, such as --scaler_options.init 10.
+        scaler_options: Options of the scaler, such as --scaler_options.family normal.
         host_options: Options of the host.
         objective_options: Options of the loss: likelihood, aux_epochs, aux_scale, epoch_length.
         n_way: Classes per training task.
@@ -56,7 +57,7 @@ class TrainConfig:
         clip: Largest norm of a gradient; by default unlimited. A scaler with its own learning rate
             is not clipped.
         clip_by: Clip each variable alone, or the global norm.
-        cotraining: Insert steps of ordinary classification, as TADAM does.
+        cotraining: Add steps of ordinary classification, as TADAM does.
         cotraining_options: Its options: batch_size, decay, stages, offset, replace, held_out,
             statistics.
         val_every: Validate every N steps, 0 for never.
@@ -65,8 +66,9 @@ class TrainConfig:
         val_items: Items to use of each validation class; by default all.
         val_alpha: Scale in validation: posterior mean, or one sample per task; by default the
             preset's.
-        select_by: Keep the best model by validation or training accuracy; by default the
-            preset's.
+        select_by: Keep the best model by validation accuracy, validation NLL, or training
+            accuracy; by default the preset's.
+        relearn: Fit the best scale to validation classes; by default the preset's.
         test_query: Queries per class of a test task; by default the preset's.
         seed: Seed of weights, tasks and draws.
         checkpoint_every: Save a checkpoint every N steps, 0 for only at the end.
@@ -75,7 +77,8 @@ class TrainConfig:
         devices: Processes on this machine.
         num_nodes: Machines.
         strategy: How processes share a step.
-        precision: 32-true, 64-true, or bf16-mixed to embed in bfloat16.
+        precision: 32-true, 64-true, or bf16-mixed: embed in bfloat16.
+        imports: Modules, or .py files, that register members of yours.
     """
 
     dataset: str
@@ -111,7 +114,8 @@ class TrainConfig:
     val_way: int | None = None
     val_items: int | None = None
     val_alpha: Literal["mean", "sample"] | None = None
-    select_by: Literal["validation", "training"] | None = None
+    select_by: Literal["validation", "nll", "training"] | None = None
+    relearn: bool | None = None
     test_query: int | None = None
     seed: int = 0
     checkpoint_every: int = 100
@@ -121,12 +125,16 @@ class TrainConfig:
     num_nodes: int = 1
     strategy: Literal["auto", "ddp"] = "auto"
     precision: Precision = "32-true"
+    imports: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, low in _AT_LEAST.items():
             value = getattr(self, name)
             if value is not None and not low <= value < float("inf"):
                 raise ValueError(f"Expected {name} >= {low}, got {value!r}.")
+        modules: object = self.imports  # whatever a file had
+        if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
+            raise ValueError(f"Expected a list of modules as imports, got {modules!r}.")
         for name in ("lr", "lr_factor", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -153,7 +161,11 @@ class TrainConfig:
 
     @property
     def hash(self) -> str:
-        """Hash of every value that a result depends on, defaults included; devices are left out."""
+        """Hash of every value that a result depends on, defaults included; devices are left out.
+
+        Imported modules count by their names, without the folders that they are in: the hash of
+        their code is in the provenance.
+        """
         chosen = choose_options(
             self.host, scaler=self.scaler, metric=self.metric, preset=self.preset
         )
@@ -165,12 +177,20 @@ class TrainConfig:
             "scaler": SCALERS.defaults(self.scaler) if self.scaler else {},
         }
         content = {name: value for name, value in asdict(self).items() if name not in HARDWARE}
-        del content["metric"]  # among the host's options
+        del content["preset"], content["metric"]  # among the options
+        content["imports"] = [short_name(name) for name in self.imports]
+        if not self.imports:  # the hash that a run had before there were any
+            del content["imports"]
         for kind, values in defaults.items():
             key = f"{kind}_options"
             content[key] = {**values, **chosen.get(kind, {}), **content[key]}
         text = json.dumps(_canonical(content), sort_keys=True, default=_name)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def import_modules(self) -> None:
+        """Import the modules that register members of the user's: this executes their code."""
+        for name in self.imports:
+            import_located(name)
 
     def rate_factor(self, step: int) -> float:
         """Factor of the learning rate at a step: `lr_factor` for every drop before it."""
@@ -180,29 +200,23 @@ class TrainConfig:
 
     def sampler(self, labels: Any, stream: str, **task: Any) -> EpisodeSampler:
         """Sampler of training tasks, or of tasks with other options."""
-        options: dict[str, Any] = {name: getattr(self, name) for name in _TASK}
-        options |= task
+        options = {**{name: getattr(self, name) for name in TASK}, **task}
         return EpisodeSampler(labels, stream=stream, **options)
 
     def model(self) -> ScaledModel:
         """Build the model with its initial weights, which depend on the seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return create(
-                self.host,
-                backbone=self.backbone or "conv4",
-                scaler=self.scaler,
-                metric=self.metric,
-                preset=self.preset,
-                shot_offset=self.shot_offset,
-                backbone_options=self.backbone_options,
-                scaler_options=self.scaler_options,
-                host_options=self.host_options,
-                objective_options=self.objective_options,
-            )
+            options: dict[str, Any] = {name: getattr(self, name) for name in _MODEL}
+            return create(self.host, backbone=self.backbone or "conv4", **options)
 
 
-_TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
+TASK = ("n_way", "n_shot", "n_query", "queries", "seed")
+"""What describes a task, and which tasks are drawn."""
+_MODEL = (
+    "scaler", "metric", "preset", "shot_offset", "backbone_options", "scaler_options",
+    "host_options", "objective_options",
+)  # fmt: skip
 HARDWARE = ("accelerator", "devices", "num_nodes", "strategy")
 """What a result does not depend on, but for rounding."""
 
@@ -231,12 +245,17 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     """Fill in every default, and check the run against the dataset.
 
     Raises ValueError for whatever cannot work: names, options, tasks that the classes do not allow.
+    Imports the config's modules first.
     """
+    config = replace(config, imports=[locate_module(name) for name in config.imports])
+    config.import_modules()
     if config.preset not in PRESETS:
         raise unknown("preset", config.preset, PRESETS)
-    preset, scaler = PRESETS[config.preset], config.scaler or ""
-    if config.select_by == "training" and not config.val_every:
-        raise ValueError("select_by='training' compares at every val_every steps, got val_every=0.")
+    preset, scaler, asked = PRESETS[config.preset], config.scaler or "", config.relearn
+    if config.select_by in ("training", "nll") and not config.val_every:
+        raise ValueError(
+            f"select_by={config.select_by!r} compares at every val_every steps, got val_every=0."
+        )
     if config.lr_milestones is not None and config.lr_every is None:
         config = replace(config, lr_every=0)
     if config.lr_every is not None and config.lr_milestones is None:
@@ -249,12 +268,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
         filled["select_by"] = "validation"  # nothing is selected
     filled["val_way"] = config.val_way or min(config.n_way, 5)
     config = replace(config, **filled)
-    if scaler and not SCALERS[scaler].local:
-        options = {**preset.scaler.get(scaler, {}), **config.scaler_options}
-        if options.get("kl_weight") == "elbo" and "effective_tasks" not in config.scaler_options:
-            total = (config.steps or 0) * config.tasks_per_step
-            options = {**config.scaler_options, "effective_tasks": total}
-            config = replace(config, scaler_options=options)
+    config = replace(config, scaler_options=_scaler_options(config, dataset))
     config.sampler(dataset["train"].labels, "train", class_names=dataset.class_names)
     if config.val_every:
         if "val" not in dataset.class_split:
@@ -265,6 +279,9 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
         validation(config, dataset)
     try:
         model = config.model()
+        in_log = bool(model.scaler.log_parameters())
+        every = {**config.scaler_options, **model.scaler.options}
+        config = replace(config, scaler_options=every if scaler else {})
         if config.cotraining_plan:
             Cotraining(model.host, dataset["train"], config.cotraining_plan, steps=1, seed=0)
     except (TypeError, RuntimeError) as error:
@@ -273,6 +290,12 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             f"{str(error).splitlines()[0].rstrip('.')}. "
             "varscale ls shows the options with their defaults."
         ) from error
+    if asked and not (in_log and config.val_every):
+        raise ValueError(
+            "relearn needs validation (val_every) and a scale that is learned in log space, got "
+            f"val_every={config.val_every} and scaler={config.scaler!r}. Set relearn to false."
+        )
+    config = replace(config, relearn=bool(config.relearn and in_log and config.val_every))
     check_accelerator(config.accelerator)
     return config
 
@@ -290,6 +313,29 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
         return split, config.sampler(split.labels, "val", n_way=config.val_way, class_names=names)
     except ValueError as error:
         raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
+
+
+def _scaler_options(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
+    """Every option of the scaler, with the number of tasks that its exact bound needs (M30).
+
+    A preset of the paper counts training tasks. Else tasks that share classes are not independent,
+    and training classes divided by ways counts those that share none.
+    """
+    name = config.scaler
+    if name is None:
+        return config.scaler_options
+    preset = PRESETS[config.preset].scaler.get(name, {})
+    options = {**SCALERS.defaults(name), **preset, **config.scaler_options}
+    if SCALERS[name].local or "effective_tasks" not in options:
+        return options
+    in_log = options.get("family", "normal") != "normal"
+    if in_log and options.get("kl_weight") is None:
+        options["kl_weight"] = "elbo"
+    if options.get("kl_weight") == "elbo" and "effective_tasks" not in config.scaler_options:
+        tasks = (config.steps or 0) * config.tasks_per_step
+        classes = dataset.class_split.count("train")
+        options["effective_tasks"] = max(1.0, classes / config.n_way) if in_log else tasks
+    return options
 
 
 def _sizes(backbone: str, options: dict[str, Any], dataset: Dataset) -> dict[str, Any]:

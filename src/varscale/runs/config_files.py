@@ -1,4 +1,4 @@
-"""Configs as YAML files; one may build on another."""
+"""Configs as YAML files; the key `base` names the file that one builds on, relative to it."""
 
 import difflib
 from dataclasses import fields
@@ -7,9 +7,6 @@ from typing import Any
 
 from varscale.core.registry import unknown
 from varscale.runs.config import TrainConfig
-
-BASE = "base"
-"""Key of the file that a file builds on, relative to it."""
 
 
 def shipped_configs() -> Path:
@@ -24,7 +21,7 @@ def read_config(path: Path) -> TrainConfig:
     values: dict[str, Any] = {}
     for file in reversed(chain(path)):
         values |= _read(file)
-    values.pop(BASE, None)
+    values.pop("base", None)
     known = [f.name for f in fields(TrainConfig)]
     for key in values:
         if key not in known:
@@ -35,7 +32,7 @@ def read_config(path: Path) -> TrainConfig:
 def chain(path: Path) -> list[Path]:
     """List a YAML file, the file it builds on, and so on."""
     files = [path]
-    while (base := _read(files[-1]).get(BASE)) is not None:
+    while (base := _read(files[-1]).get("base")) is not None:
         if not isinstance(base, str):
             raise ValueError(f"Expected the name of a file as base in {files[-1]}, got {base!r}.")
         files.append((files[-1].parent / base).resolve())

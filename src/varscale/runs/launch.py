@@ -22,8 +22,8 @@ def launch(
     precision: Any = "32-true",
 ) -> Fabric:
     """Start Fabric, and its processes if there are several."""
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     check_accelerator(accelerator)
     several = devices * num_nodes > 1 or strategy == "ddp"
     fabric = Fabric(
@@ -55,10 +55,8 @@ def _join_again(fabric: Fabric) -> None:
     if attempt == "0":
         return
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        address, port, world, is_master=False
-    )
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*place, world, is_master=False)  # type: ignore[attr-defined]
     backend = "nccl" if fabric.device.type == "cuda" else "gloo"
     named = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=named, rank=rank, world_size=world)

@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from varscale.core.files import write_whole
@@ -27,13 +26,9 @@ def read_metrics(path: Path, *, until: int | None = None) -> list[dict[str, Any]
 
 
 class Logbook:
-    """The metrics of a run; only the main process writes.
+    """The metrics of a run, of which `done` steps are kept and later ones removed.
 
-    Args:
-        path: The run directory.
-        every: Steps between TensorBoard events.
-        done: Steps already done; the log of later ones is removed.
-        main: Whether this process writes.
+    Only the main process writes. TensorBoard gets an event every `every` steps.
     """
 
     def __init__(self, path: Path, *, every: int, done: int, main: bool) -> None:
@@ -67,12 +62,7 @@ class Logbook:
     def __enter__(self) -> "Logbook":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.events:
             self.events.close()
         if self.file:
@@ -81,9 +71,6 @@ class Logbook:
 
 def _group(name: str) -> str:
     """Name a metric for TensorBoard, which groups names by what stands before the slash."""
-    first, _, rest = "lr_weights".partition("_") if name == "lr" else name.partition("_")
-    return (
-        f"{first}/{rest}"
-        if first in ("scale", "val", "lr", "cotraining") and rest
-        else f"train/{name}"
-    )
+    first, _, rest = ("lr_weights" if name == "lr" else name).partition("_")
+    grouped = first in ("scale", "val", "lr", "cotraining") and rest
+    return f"{first}/{rest}" if grouped else f"train/{name}"

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,23 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from varscale.backbones import BACKBONES
 from varscale.core.files import write_whole
+from varscale.core.imports import fingerprints
 from varscale.data import Dataset, EpisodeSampler
+from varscale.hosts import HOSTS
 from varscale.model import ScaledModel
 from varscale.runs.checkpoint import newest_checkpoint, restore_module
 from varscale.runs.config import TrainConfig, validation
 from varscale.runs.config_files import read_config
+from varscale.scalers import SCALERS
 from varscale.version import __version__
 
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 
 
 class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
-    """A run stopped before its last step; it can be resumed.
-
-    Attributes:
-        status: Exit status of the program.
-    """
+    """A run stopped before its last step, with the exit status for it; it can be resumed."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
@@ -39,13 +40,7 @@ class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run directory that exists.
-
-    Attributes:
-        path: The directory.
-        config: Its config, with every default filled in.
-        provenance: What it depends on: hashes and versions.
-    """
+    """A run directory: its config with every default filled in, and the hashes it depends on."""
 
     path: Path
     config: TrainConfig
@@ -57,7 +52,6 @@ class Run:
 
         Only one process at a time can make it. Files that a killed one left are removed.
         """
-        import yaml
         from filelock import FileLock
 
         def check() -> None:
@@ -77,7 +71,7 @@ class Run:
             shutil.rmtree(stage, ignore_errors=True)
             try:
                 stage.mkdir()
-                text = yaml.safe_dump(asdict(config), sort_keys=False)
+                text = _yaml(config)
                 write_whole(stage / CONFIG, text.encode())
                 write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
                 stage.rename(path)
@@ -88,7 +82,10 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open a run directory. Raises ValueError if it was altered, or made by another version."""
+        """Open a run directory, and import the modules that its config names under `imports`.
+
+        Raises ValueError if it was altered, was made by another version, or if a module is missing.
+        """
         for name in (CONFIG, PROVENANCE):
             if not (path / name).is_file():
                 raise ValueError(f"Expected a run directory, got {path}: it has no {name}.")
@@ -107,15 +104,28 @@ class Run:
             )
         try:
             config = read_config(path / CONFIG)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
+        try:
+            config.import_modules()
+        except ValueError as error:
+            raise ValueError(f"{path / CONFIG}, imports: {error}") from error
+        run = cls(path, config, provenance)
+        try:
             intact = config.hash == expected
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path / CONFIG} cannot be read: {error}") from error
+        if not intact and (changed := run.changed_code()):
+            raise ValueError(
+                f"{', '.join(changed)} changed after {path} began: its options are others. Put the "
+                f"code back, or train again: varscale train --config {path / CONFIG} --out NEW."
+            )
         if not intact:
             raise ValueError(
                 f"{path / CONFIG} was altered after the run began. Put it back, or train again: "
                 f"varscale train --config {path / CONFIG} --out NEW."
             )
-        return cls(path, config, provenance)
+        return run
 
     def dataset(self, name: str | None = None) -> Dataset:
         """Open the run's dataset, which must be unchanged, or another by name."""
@@ -128,23 +138,31 @@ class Run:
             )
         return dataset
 
+    def changed_code(self) -> list[str]:
+        """Modules outside varscale whose code is not what the run began with."""
+        then = {found["module"]: found for found in self.provenance.get("code", ())}
+        now = {found["module"]: found for found in _code(self.config)}
+        return [name for name in {**then, **now} if then.get(name) != now.get(name)]
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the run for training; the lock ends with the process."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self.path / ".lock", timeout=0)
         try:
-            lock.acquire()
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
         except Timeout as error:
             raise ValueError(f"Another process is training {self.path}. Wait for it.") from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def model(self) -> ScaledModel:
         """The best model so far, in evaluation mode."""
+        if changed := self.changed_code():
+            warnings.warn(
+                f"{', '.join(changed)} changed after {self.path} began: the model may not be the "
+                "one that was trained.",
+                stacklevel=2,
+            )
         best = newest_checkpoint(self.path / "best")
         if best is None and self.result is not None:
             raise ValueError(
@@ -183,7 +201,9 @@ def _provenance(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
     if config.val_every:
         samplers["val"] = validation(config, dataset)[1]
     split = json.dumps([dataset.class_names, dataset.class_split]).encode()
+    code = _code(config)
     return {
+        **({"code": code} if code else {}),
         "config": config.hash,
         "dataset": dataset.hash,
         "split": hashlib.sha256(split).hexdigest(),
@@ -207,3 +227,24 @@ def _episodes_hash(sampler: EpisodeSampler) -> str:
     rows = sampler.batch(0, 100)
     content = torch.cat([rows.support, rows.query], dim=1)
     return hashlib.sha256(content.numpy().tobytes()).hexdigest()
+
+
+def _code(config: TrainConfig) -> list[dict[str, str]]:
+    """Hashes of the modules that the config imports, and of those of members by entry point."""
+    parts = ((HOSTS, config.host), (BACKBONES, config.backbone), (SCALERS, config.scaler))
+    entries = [registry.origin(name) for registry, name in parts if name is not None]
+    offered = dict.fromkeys(entry.module for entry in entries if entry is not None)
+    return fingerprints([*config.imports, *offered])
+
+
+def _yaml(config: TrainConfig) -> str:
+    """The config as a YAML file."""
+    import yaml
+
+    try:
+        return str(yaml.safe_dump(asdict(config), sort_keys=False))
+    except yaml.YAMLError as error:
+        raise ValueError(
+            "Expected options that a YAML file can hold (numbers, text, true, lists), got "
+            f"{error.args[-1]!r}. Give the member a name or a number instead, as its default too."
+        ) from error

@@ -13,6 +13,7 @@ from varscale.data import EpisodeSampler, Split
 from varscale.data.sampler import Queries
 from varscale.evaluation import Evaluation, evaluate
 from varscale.evaluation.metrics import interval, t_interval
+from varscale.runs.config import TASK
 from varscale.runs.run import PROVENANCE, Run
 
 
@@ -60,7 +61,7 @@ def runs_in(path: Path) -> list[Run]:
     if not found:
         raise ValueError(f"Expected a run directory, or a folder of them, got {path}.")
     runs = [Run.open(p) for p in found]
-    kinds = {replace(run.config, seed=0).hash for run in runs}
+    kinds = {(replace(run.config, seed=0).hash, str(run.provenance.get("code"))) for run in runs}
     if len(kinds) > 1 or len({run.config.seed for run in runs}) < len(runs):
         raise ValueError(
             f"Expected runs in {path} that differ in their seeds alone, got "
@@ -80,53 +81,38 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
             f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
             "Prepare it in the same size."
         )
-    n_shot = config.n_shot if test.n_shot is None else test.n_shot
-    sampler = EpisodeSampler(
-        split.labels,
-        n_way=(config.val_way or config.n_way) if test.n_way is None else test.n_way,
-        n_shot=n_shot,
-        n_query=(config.test_query or 15) if test.n_query is None else test.n_query,
-        queries=test.queries,
-        seed=test.seed,
-        stream=test.split,
-        class_names=split.dataset.class_names,
-    )
-    return split, sampler
+    task = {"n_way": config.val_way or config.n_way, "n_query": config.test_query or 15}
+    task |= {name: value for name in TASK if (value := getattr(test, name)) is not None}
+    names = split.dataset.class_names
+    return split, config.sampler(split.labels, test.split, class_names=names, **task)
 
 
 def score(run: Run, test: Test, processes: Processes = ALONE) -> Evaluation:
     """Score a run's best model on the test's tasks."""
     keep_memory()
-    split, sampler = task_of(run, test)
-    model = run.model()
+    tasks, model = task_of(run, test), run.model()
     with embedding_in(test.precision, torch.device("cpu")):
         return evaluate(
-            model,
-            split,
-            sampler,
-            episodes=test.episodes,
-            samples=test.samples,
-            processes=processes,
+            model, *tasks, episodes=test.episodes, samples=test.samples, processes=processes
         )
 
 
 def settle(test: Test, run: Run) -> Test:
     """Fill in a test's defaults from a run, so that all runs get the same tasks."""
     sampler = task_of(run, test)[1]
-    return Test(
-        **{
-            **vars(test),
-            "n_way": sampler.n_way,
-            "n_shot": sampler.shots.tolist(),
-            "n_query": sampler.n_query,
-            "dataset": test.dataset or run.config.dataset,
-        }
+    return replace(
+        test,
+        n_way=sampler.n_way,
+        n_shot=sampler.shots.tolist(),
+        n_query=sampler.n_query,
+        dataset=test.dataset or run.config.dataset,
     )
 
 
-def facts(run: Run, test: Test, sampler: EpisodeSampler) -> dict[str, Any]:
+def facts(run: Run, test: Test) -> dict[str, Any]:
     """Facts that belong beside a figure: data, tasks, seeds."""
-    dataset = run.dataset(test.dataset)
+    split, sampler = task_of(run, test)
+    dataset = split.dataset
     return {
         "dataset": dataset.name,
         "dataset_hash": dataset.hash,

@@ -23,14 +23,17 @@ from torch.optim import Optimizer
 from varscale.backbones.shared_norm import share_batch_norm
 from varscale.core.files import write_whole
 from varscale.core.processes import Processes
-from varscale.data import Dataset
+from varscale.data import Dataset, EpisodeSampler, Split
 from varscale.data.feed import Feed
 from varscale.evaluation import evaluate
+from varscale.evaluation.evaluation import embed_split
 from varscale.evaluation.metrics import interval
 from varscale.learn import optimizers
 from varscale.learn.cotraining import Cotraining
-from varscale.learn.optimizers import steps_itself
+from varscale.learn.optimizers import own_lr, steps_itself
+from varscale.learn.rescaling import FIRST_TASKS, begin_at_data, replace_items, rescale
 from varscale.learn.step import Step
+from varscale.model.rows import episode_of
 from varscale.runs.checkpoint import (
     forget_after,
     module_tensors,
@@ -43,31 +46,35 @@ from varscale.runs.checkpoint import (
 )
 from varscale.runs.config import TrainConfig, validation
 from varscale.runs.launch import Signals, launch
-from varscale.runs.logbook import Logbook
+from varscale.runs.logbook import Logbook, read_metrics
 from varscale.runs.loss import TaskLoss
 from varscale.runs.run import CONFIG, RESULT, Interrupted, Run
+from varscale.runs.settling import follow_scale
 
 Metrics = dict[str, Any]
+Learning = tuple[Any, Step]
+"""A loss on Fabric's devices, and the step that lowers it."""
 
 
 def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
     """Train a run to its end from where it stands; yield the metrics of every step.
 
-    Args:
-        path: A run directory, as `Run.create` makes it.
-        config: The run's config; its hardware may be another than the one it began with.
+    The config is that of the run, but for the hardware.
     """
-    fabric = launch(
-        config.devices,
-        num_nodes=config.num_nodes,
-        accelerator=config.accelerator,
-        strategy=config.strategy,
-        precision=config.precision,
-    )
+    names = ("devices", "num_nodes", "accelerator", "strategy", "precision")
+    fabric = launch(**{name: getattr(config, name) for name in names})
     fabric.barrier()  # torchrun starts all processes at once, and one of them makes the directory
     run = Run.open(path)
     if config.hash != run.config.hash:
         raise ValueError(f"The config is not that of {path}. Give it Run.open(path).config.")
+    if changed := run.changed_code():
+        raise ValueError(
+            f"{', '.join(changed)} changed after {path} began: the run cannot go on as it would "
+            f"have. Put the code back, or train again: varscale train --config {path / CONFIG} "
+            "--out NEW."
+        )
+    if run.result is not None:  # finished: nothing is left to do, and nothing to lose
+        return
     main = fabric.global_rank == 0
     with ExitStack() as stack:
         if main:
@@ -97,18 +104,17 @@ def train(path: Path, config: TrainConfig) -> Iterator[Metrics]:
         except RuntimeError as error:
             if trainer.processes.count == 1 or not re.search("gloo|nccl|peer", str(error), re.I):
                 raise
-            raise Interrupted(f"A worker process died. {_way_back(run)}") from error
+            saved = newest_checkpoint(path / "checkpoint")
+            where = (
+                f"checkpoint is that of step {saved.step}" if saved else "step was not yet saved"
+            )
+            raise Interrupted(
+                f"A worker process died. The last {where}: varscale resume {path}"
+            ) from error
 
 
 class Trainer:
-    """A model, its optimisers and its data, at some step of a run.
-
-    Args:
-        run: The run; where it has a checkpoint, that is where the trainer stands.
-        config: Its config.
-        fabric: Already launched.
-        dataset: Its dataset.
-    """
+    """A model, its optimisers and its data, at the step of a run's newest checkpoint."""
 
     def __init__(self, run: Run, config: TrainConfig, fabric: Fabric, dataset: Dataset) -> None:
         self.run, self.config, self.fabric = run, config, fabric
@@ -117,6 +123,10 @@ class Trainer:
         self.feed = Feed(dataset["train"], sampler, config.tasks_per_step, self.processes)
         self.validation = validation(config, dataset) if config.val_every else None
         self.model = config.model()
+        self.given: float | None = None  # the scale before the data had a say
+        checkpoint = newest_checkpoint(run.path / "checkpoint")
+        if checkpoint is None and self.model.scaler.log_parameters():
+            self._begin(dataset["train"], sampler)
         if self.processes.count > 1:
             share_batch_norm(self.model)
         rates: dict[str, Any] = {
@@ -127,7 +137,7 @@ class Trainer:
         self.steps = config.steps if self.optimizers and config.steps else 0
         self.own = steps_itself(self.model.scaler)
         loss = TaskLoss(self.model, config.seed)
-        self.loss, self.take_step = self._set_up(loss, self.optimizers, own=self.own)
+        self.learning = self._set_up(loss, self.optimizers, own=self.own)
         self.cotraining: Cotraining | None = None
         if config.cotraining_plan:
             self.cotraining = Cotraining(
@@ -139,12 +149,11 @@ class Trainer:
                 processes=self.processes,
             )
             extra = self.cotraining.optimizer(**rates)
-            self.extra_loss, self.take_extra_step = self._set_up(self.cotraining, [extra])
+            self.extra_learning = self._set_up(self.cotraining, [extra])
             self.optimizers = [*self.optimizers, extra]
         self.stopping = self.done = 0
-        self.state: dict[str, Any] = {"best": None, "best_step": 0, "seconds": 0.0}
-        self.state |= {"hits": 0.0, "counted": 0}
-        checkpoint = newest_checkpoint(run.path / "checkpoint")
+        self.state: dict[str, Any]
+        self.state = {"best": None, "best_step": 0, "seconds": 0.0, "hits": 0.0, "counted": 0}
         if checkpoint is not None:
             try:
                 restore_module(self.model, checkpoint.tensors)
@@ -158,82 +167,79 @@ class Trainer:
                 ) from error
             self.done, self.state = checkpoint.step, {**self.state, **checkpoint.info}
             forget_after(run.path / "best", self.done)  # it will be found again
-            self._compare_threads()
+            before, now = run.provenance["machine"]["threads"], torch.get_num_threads()
+            if self.processes.count == 1 and before != now:
+                warnings.warn(
+                    f"{run.path} began with {before} threads and goes on with {now}: the result "
+                    f"will be equal to rounding, not bit for bit. Set OMP_NUM_THREADS={before}.",
+                    stacklevel=2,
+                )
+
+    def _begin(self, split: Split, sampler: EpisodeSampler) -> None:
+        """Find the initial scale from the first training tasks (M32)."""
+        self.model.to(self.fabric.device)
+        rows = sampler.batch(0, FIRST_TASKS)
+        tasks = [split.episode(rows[n : n + 1]).to(self.fabric.device) for n in range(FIRST_TASKS)]
+        self.given = self.model.scaler.log_parameters()[0].exp().mean().item()
+        try:
+            begin_at_data(self.model, tasks)
+        except ValueError as error:
+            raise _explain(error) from error
 
     def _set_up(
         self, loss: nn.Module, optimizers: list[Optimizer], *, own: bool = False
-    ) -> tuple[Any, Step]:
+    ) -> Learning:
         """Move a loss to Fabric's devices, and make the step that lowers it."""
         wrapped: Any = self.fabric.setup(loss, *optimizers) if optimizers else [loss]
         step = Step(optimizers, own=own, steppers=wrapped[1:], backward=self.fabric.backward)
         return wrapped[0].train(), step
 
-    def _compare_threads(self) -> None:
-        before, now = self.run.provenance["machine"]["threads"], torch.get_num_threads()
-        if self.processes.count == 1 and before != now:
-            warnings.warn(
-                f"{self.run.path} began with {before} threads and goes on with {now}: the result "
-                f"will be equal to rounding, not bit for bit. Set OMP_NUM_THREADS={before}.",
-                stacklevel=2,
-            )
-
     def step(self, step: int, stop: int = 0) -> Metrics:
         """Update all weights once; `stop` asks all processes to stop after it."""
         began = time.perf_counter()
         metrics: Metrics = {"step": step + 1}
+        if step == 0 and self.given is not None:
+            metrics["scale_init"] = self.given
         extra = self.cotraining
         due = extra is not None and extra.due(step)
         if extra and (due or extra.plan.statistics == "always"):
             batch = [tensor.to(self.fabric.device) for tensor in extra.batch(step)]
             if due:
-                metrics |= self._update(
-                    self.extra_loss, self.take_extra_step, step, stop, "cotraining_", *batch
-                )
+                metrics |= self._update(self.extra_learning, step, stop, "cotraining_", *batch)
             else:
                 with torch.no_grad():  # batch norm alone notices
-                    self.extra_loss(*batch)
+                    self.extra_learning[0](*batch)
         if not (extra and due and extra.plan.replace):
             index, episode = self.feed(step)
-            tensors = episode.to(self.fabric.device).tensors
-            metrics |= self._update(
-                self.loss, self.take_step, step, stop, "", index, episode.n_way, **tensors
-            )
+            task, tensors = (index, episode.n_way), episode.to(self.fabric.device).tensors
+            metrics |= self._update(self.learning, step, stop, "", *task, **tensors)
             self.state["hits"] += metrics["accuracy"]
             self.state["counted"] += 1
         self.state["seconds"] += time.perf_counter() - began
         metrics["seconds"] = self.state["seconds"]
-        if self.take_step.schedules:
-            metrics["lr"] = self.take_step.schedules[0].rates[0] * self.config.rate_factor(step)
+        if schedules := self.learning[1].schedules:
+            metrics["lr"] = schedules[0].rates[0] * self.config.rate_factor(step)
         if self.own:
-            metrics["lr_scaler"] = self.model.scaler.lr
+            metrics["lr_scaler"] = own_lr(self.model.scaler)
         return metrics
 
     def _update(
-        self,
-        loss: Any,
-        take_step: Step,
-        step: int,
-        stop: int,
-        prefix: str,
-        *inputs: Any,
-        **named: Any,
+        self, learning: Learning, step: int, stop: int, prefix: str, *inputs: Any, **named: Any
     ) -> Metrics:
         """Update the weights by one loss. Raises Interrupted if the loss is not finite."""
+        loss, take_step = learning
         try:
             terms = loss(*inputs, **named)
         except ValueError as error:
-            if "more than 1 value per channel" in str(error):  # batch norm's
-                raise ValueError(
-                    "A batch of one image has no batch statistics. Use more supports or queries."
-                ) from error
+            if (known := _explain(error)) is not error:
+                raise known from error
             raise self._diverged(step + 1, str(error)) from error
         metrics = self._gather(terms, stop)
         for name in ("nll", "kl", "aux", "loss"):
             if not math.isfinite(metrics.get(name, 0.0)):
                 raise self._diverged(step + 1, f"{prefix}{name} became {metrics[name]}.")
-        config = self.config
-        factor = config.rate_factor(step)
-        take_step(terms["loss"], factor=factor, clip=config.clip, clip_by=config.clip_by)
+        factor, clip = self.config.rate_factor(step), self.config.clip
+        take_step(terms["loss"], factor=factor, clip=clip, clip_by=self.config.clip_by)
         return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     def validate(self, step: int) -> Metrics:
@@ -250,11 +256,11 @@ class Trainer:
             )
         except ValueError as error:
             raise self._diverged(step + 1, f"validation: {error}") from error
-        extra = {}
-        if self.cotraining and len(self.cotraining.held_out):
-            extra["cotraining_val_accuracy"] = self.cotraining.held_out_accuracy()
         accuracy, half = interval(scores.accuracy)
-        score = accuracy
+        found = {"val_accuracy": accuracy, "val_ci95": half, "val_nll": float(scores.nll.mean())}
+        if self.cotraining and len(self.cotraining.held_out):
+            found["cotraining_val_accuracy"] = self.cotraining.held_out_accuracy()
+        score = -found["val_nll"] if self.config.select_by == "nll" else accuracy
         if self.config.select_by == "training":  # since the last validation
             score = self.state["hits"] / max(self.state["counted"], 1)
         self.state |= {"hits": 0.0, "counted": 0}
@@ -263,8 +269,7 @@ class Trainer:
             self.state |= {"best": score, "best_step": step + 1}
             self.state |= {"val_accuracy": accuracy, "val_ci95": half}
             self.save("best", step + 1)
-        nll = float(scores.nll.mean())
-        return {"val_accuracy": accuracy, "val_ci95": half, "val_nll": nll, **extra}
+        return found
 
     def save(self, folder: str, step: int) -> None:
         """Write a checkpoint, or the best model; what is not finite is never saved."""
@@ -281,18 +286,53 @@ class Trainer:
 
     def finish(self) -> None:
         """Write the result; without validation the last model is the best."""
+        best = self.state["best_step"] or self.steps
         if not self.state["best_step"]:
             self.save("best", self.steps)
+        scale = follow_scale(read_metrics(self.run.path)) if self.model.scaler.learned else {}
+        if scale:
+            scale["log"] = int(bool(self.model.scaler.log_parameters()))
+        weights = weights_hash(self.model)
+        if self.config.relearn:
+            scale |= self._relearn()
         result = {
             "steps": self.steps,
-            "best_step": self.state["best_step"] or self.steps,
-            "val_accuracy": self.state.get("val_accuracy"),
-            "val_ci95": self.state.get("val_ci95"),
-            "weights_sha256": weights_hash(self.model),
+            "best_step": best,
+            **{name: self.state.get(name) for name in ("val_accuracy", "val_ci95")},
+            "scale": scale,
+            "weights_sha256": weights,
             "seconds": self.state["seconds"],
         }
         if self.processes.rank == 0:
             write_whole(self.run.path / RESULT, json.dumps(result, indent=1).encode())
+
+    def _relearn(self) -> dict[str, float]:
+        """Fit the scale of the best model to the validation classes, and save it (M32).
+
+        It is saved after all steps, beside the model as trained: what is killed here starts again.
+        """
+        assert self.validation is not None
+        split, sampler = self.validation
+        self.fabric.barrier()  # one process writes what all read
+        found = newest_checkpoint(self.run.path / "best")
+        if found is None:
+            raise Interrupted(f"{self.run.path / 'best'} is missing or damaged. Train again.")
+        restore_module(self.model, found.tensors)
+        self.model.eval()
+        device, host = self.fabric.device, self.model.host
+        rows, tasks = sampler.batch(0, self.config.val_episodes), []
+        if host.conditioned:  # the embedding of an item depends on its task
+            with torch.no_grad():
+                for n in range(self.config.val_episodes):
+                    task = split.episode(rows[n : n + 1]).to(device)
+                    tasks.append(replace_items(task, *host.embed(task)))
+        else:
+            table = embed_split(self.model, split, device, self.processes)
+            tasks.append(episode_of(table, rows))
+        before = self.model.posterior(tasks[0].support, tasks[0].query).mean.mean().item()
+        factor = rescale(self.model, tasks)
+        self.save("best", self.steps + 1)
+        return {"trained": before, "relearned": before * factor}
 
     def _gather(self, terms: dict[str, Tensor], stop: int) -> Metrics:
         """Gather the metrics of all processes, and whether one of them has to stop."""
@@ -301,17 +341,16 @@ class Trainer:
         everywhere = self.processes.gather(here).cpu()  # (process, term): one wait for the device
         self.stopping = int(everywhere[:, -1].max())
         values = dict(zip(terms, everywhere.mean(0).tolist(), strict=False))
-        lowest, highest = everywhere.aminmax(dim=0)
-        names = list(terms)
-        for name, extreme in (("scale_min", lowest), ("scale_max", highest)):
+        extremes = zip(("scale_min", "scale_max"), everywhere.aminmax(dim=0), strict=True)
+        for name, extreme in extremes:
             if name in values:
-                values[name] = float(extreme[names.index(name)])
+                values[name] = float(extreme[list(terms).index(name)])
         return values
 
     def _diverged(self, step: int, what: str) -> Interrupted:
         path, lower = self.run.path, f"--lr {self.config.lr / 10:g}"
-        if self.own:  # the scaler has a learning rate of its own
-            lower += f" --scaler_options.lr {(self.model.scaler.lr or 0) / 10:g}"
+        if self.own and not self.model.scaler.log_parameters():  # plain SGD of the scaler's own
+            lower += f" --scaler_options.lr {own_lr(self.model.scaler) / 10:g}"
         return Interrupted(
             f"Step {step}: {what} The learning rate is probably too high. Train again from step 0 "
             f"with a lower one: varscale train --config {path / CONFIG} {lower} --out {path}-2. "
@@ -319,7 +358,9 @@ class Trainer:
         )
 
 
-def _way_back(run: Run) -> str:
-    last = newest_checkpoint(run.path / "checkpoint")
-    where = f"checkpoint is that of step {last.step}" if last else "step was not yet saved"
-    return f"The last {where}: varscale resume {run.path}"
+def _explain(error: ValueError) -> ValueError:
+    """Say what batch norm means; any other error is returned as it is."""
+    if "more than 1 value per channel" in str(error):
+        text = "A batch of one image has no batch statistics. Use more supports or queries."
+        return ValueError(text)
+    return error

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
@@ -10,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import LogNormal
 
-from varscale.core.registry import Registry
+from varscale.core.registry import Options, Registry
 from varscale.functional import gaussian_kl
 from varscale.scalers.posterior import Posterior
 
-SCALERS: "Registry[Scaler]" = Registry("scaler")
+SCALERS: "Registry[Scaler]" = Registry("scaler", group="varscale.scalers")
 
 KLWeight = float | Literal["elbo"]
 """Weight of one task's KL: a number, or `"elbo"` for the exact bound."""
@@ -59,6 +60,9 @@ class Scaler(nn.Module, ABC):
     """Whether q depends on the task: each then has an alpha, and a KL, of its own."""
 
     task_prototype: TaskPrototype = "support"
+
+    options: Options = MappingProxyType({})
+    """Arguments that were chosen by others, as they were chosen: a run records them."""
 
     def __init__(
         self,
@@ -109,6 +113,17 @@ class Scaler(nn.Module, ABC):
     @torch.no_grad()
     def project_(self) -> None:
         """Bring parameters back into their domain after a step; most need nothing."""
+
+    def log_parameters(self) -> list[nn.Parameter]:
+        """Location and spread of log alpha; empty if q is a distribution of alpha itself (M32)."""
+        return []
+
+    def rescale_(self, factor: float) -> None:
+        """Multiply alpha by a factor; only for a q of log alpha."""
+        raise ValueError(
+            f"Expected a scaler whose q is a distribution of log alpha, got {self}. Use a "
+            "log-normal or hierarchical family."
+        )
 
     def _check_prior_step(self, bound: float = 2.0) -> None:
         r"""Raise ValueError if the prior alone makes the posterior diverge (M13).

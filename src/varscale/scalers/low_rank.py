@@ -47,4 +47,4 @@ class LowRankDAVS(DSVS):
     def forward(self, task: Float[Tensor, "*task dim"]) -> Posterior:
         """The shared posterior, adjusted by the mean of the task's supports."""
         direction = unit(task.to(self.loc.dtype))
-        return self._posterior(self.loc + self.up(self.down(direction)))
+        return self.posterior_at(self.loc + self.up(self.down(direction)))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 from torch.distributions import LogNormal, Normal
+from torch.distributions.transforms import ExpTransform
 
 Posterior = Normal | LogNormal
 """q(alpha | task): normal as published, log-normal where alpha is to be positive."""
@@ -15,5 +16,13 @@ def gaussian(loc: Tensor, scale: Tensor) -> Normal:
     """
     q = object.__new__(Normal)
     q.loc, q.scale = loc, scale
+    q._batch_shape, q._event_shape, q._validate_args = loc.shape, torch.Size(), False
+    return q
+
+
+def log_gaussian(loc: Tensor, sigma: Tensor) -> LogNormal:
+    """Make a `LogNormal` in the same way."""
+    q = object.__new__(LogNormal)
+    q.base_dist, q.transforms = gaussian(loc, sigma), [ExpTransform()]
     q._batch_shape, q._event_shape, q._validate_args = loc.shape, torch.Size(), False
     return q
