@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from varscale.data import EpisodeSampler
     from varscale.evaluation import evaluate
     from varscale.model import PRESETS, Loss, Objective, ScaledModel, create
+    from varscale.plug import LogitScale
     from varscale.runs import load
 
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "Episode": "core",
     "EpisodeSampler": "data",
     "FewShotClassifier": "classifier",
+    "LogitScale": "plug",
     "Loss": "model",
     "Objective": "model",
     "ScaledModel": "model",
@@ -33,6 +35,7 @@ __all__ = [
     "Episode",
     "EpisodeSampler",
     "FewShotClassifier",
+    "LogitScale",
     "Loss",
     "Objective",
     "ScaledModel",
