@@ -15,12 +15,9 @@ _KEEP = {
 
 
 def keep_memory() -> bool:
-    """Ask glibc to keep freed memory in this process from now on.
+    """Ask glibc to keep freed memory from now on; `False` with another C library.
 
     Call it before the first large tensor. The process never shrinks afterwards.
-
-    Returns:
-        Whether glibc agreed; `False` with another C library, where nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return False

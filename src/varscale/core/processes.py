@@ -10,17 +10,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that share a piece of work; by default there is only this one.
-
-    Attributes:
-        rank: Number of this process.
-        count: Number of processes.
-        device: Where they exchange tensors: NCCL supports only GPUs.
-    """
+    """The processes that share a piece of work; by default there is only this one."""
 
     rank: int = 0
     count: int = 1
-    device: torch.device | None = None
+    device: torch.device | None = None  # where they exchange tensors: NCCL supports only GPUs
 
     def gather(self, x: Tensor) -> Tensor:
         """Stack the tensors of all processes, which must have the same shape."""

@@ -75,11 +75,7 @@ def _counter(block: np.ndarray, attempt: int, index: np.ndarray) -> tuple[np.nda
 
 
 class Words:
-    """The `words` of several streams of a seed, drawn together in one call of `philox`.
-
-    Args:
-        seed: Seed.
-        sizes: Words for each index, by stream.
+    """The `words` of several streams, of some size each, drawn in one call of `philox`.
 
     Example:
         >>> one, other = Words(0, {"x": 5, "y": 2})(span(7, 3))
@@ -184,12 +180,7 @@ def uniform(
 
 
 class Ahead:
-    """Standard normal draws of a stream, drawn in blocks: a single draw costs as much as many.
-
-    Args:
-        stream: Name of the stream.
-        block: Indices to draw at once.
-    """
+    """Standard normal draws of a stream, drawn in blocks: a single draw costs as much as many."""
 
     def __init__(self, stream: str, block: int = 64) -> None:
         self.stream, self.block = stream, block

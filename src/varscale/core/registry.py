@@ -3,6 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,10 +24,15 @@ def unknown(kind: str, got: object, known: Collection[str]) -> ValueError:
 
 
 class Registry(Mapping[str, type[T]]):
-    """Members of one family by name.
+    """Members of one family by name; messages call a member by its `kind`.
+
+    With a `group`, entry points of that group are members too: installed packages offer them. One
+    is imported when it is asked for by name, so a broken one harms nobody else. A registered
+    member comes before an entry point of the same name.
 
     Args:
-        kind: What a member is called in messages.
+        kind: What a message calls a member.
+        group: Group of entry points.
 
     Example:
         >>> SHAPES = Registry("shape")
@@ -38,16 +44,21 @@ class Registry(Mapping[str, type[T]]):
         ValueError: Unknown shape 'disk'; known: disc. Did you mean 'disc'?
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, group: str | None = None) -> None:
         self.kind = kind
+        self.group = group
         self._members: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Class decorator that registers a member under `name`."""
+        """Class decorator that registers a member under `name`.
+
+        A class that is defined again, as in a notebook, replaces itself.
+        """
 
         def enter(member: type[T]) -> type[T]:
-            if name in self._members:
-                raise ValueError(f"The {self.kind} {name!r} exists already: {self[name]}.")
+            there = self._members.get(name, member)
+            if _address(there) != _address(member):
+                raise ValueError(f"The {self.kind} {name!r} exists already: {there}.")
             self._members[name] = member
             return member
 
@@ -66,7 +77,7 @@ class Registry(Mapping[str, type[T]]):
 
     def name_of(self, member: object) -> str | None:
         """Name of an instance's class; `None` if it is not registered."""
-        return next((name for name, cls in self.items() if type(member) is cls), None)
+        return next((name for name, cls in self._members.items() if type(member) is cls), None)
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """Arguments of a member, including those that it passes on to its base class."""
@@ -86,16 +97,65 @@ class Registry(Mapping[str, type[T]]):
         options = self.options(name).items()
         return {option: p.default for option, p in options if p.default is not p.empty}
 
+    def loaded(self) -> list[str]:
+        """Names of the members that are imported already."""
+        return list(self._members)
+
+    def origin(self, name: str) -> Any:
+        """The entry point that offers a member; `None` if its package offers none."""
+        package = self[name].__module__.partition(".")[0]
+        offers = self._entries() if package != __name__.partition(".")[0] else []
+        own = [e for e in offers if (e.name, e.module.partition(".")[0]) == (name, package)]
+        return own[0] if own else None
+
+    def _entries(self) -> list[Any]:
+        """Entry points of the group, of the standard library's class or of its backport's."""
+        return list(entry_points(group=self.group)) if self.group else []
+
+    def _load(self, entry: Any) -> type[T]:
+        """Import an entry point and register its class."""
+        try:
+            member = entry.load()
+        except Exception as error:
+            raise ValueError(
+                f"The {self.kind} {entry.name!r} of {_package(entry)} cannot be imported from "
+                f"{entry.value}: {type(error).__name__}: {error}. Repair that package, or "
+                "uninstall it."
+            ) from error
+        if not isinstance(member, type):
+            raise ValueError(
+                f"Expected a class at {entry.value}, the {self.kind} {entry.name!r} of "
+                f"{_package(entry)}, got {member!r}. Repair the entry point of that package."
+            )
+        return self.register(entry.name)(member)
+
     def __getitem__(self, name: str) -> type[T]:
-        if name not in self._members:
-            raise unknown(self.kind, name, self._members)
-        return self._members[name]
+        if name in self._members:
+            return self._members[name]
+        offers = [entry for entry in self._entries() if entry.name == name]
+        if not offers:
+            raise unknown(self.kind, name, list(self))
+        if len({offer.value for offer in offers}) > 1:
+            raise ValueError(
+                f"The {self.kind} {name!r} is offered by {' and '.join(map(_package, offers))}. "
+                "Uninstall all but one."
+            )
+        return self._load(offers[0])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._members
+        return name in self._members or name in list(self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        offered = sorted({entry.name for entry in self._entries()} - set(self._members))
+        return iter([*self._members, *offered])
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(list(iter(self)))
+
+
+def _address(member: type) -> tuple[str, str]:
+    return member.__module__, member.__qualname__
+
+
+def _package(entry: Any) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"

@@ -7,8 +7,9 @@ WIDE = (torch.float32, torch.float64)
 
 
 def is_readable(x: Tensor) -> bool:
-    """Whether values may be read: not on a GPU, which would have to wait, nor in an export."""
-    return x.device.type == "cpu" and not torch.compiler.is_exporting()
+    """Whether values may be read: not on a GPU, which would have to wait, nor in a graph."""
+    in_graph = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+    return x.device.type == "cpu" and not in_graph
 
 
 def wide(x: Tensor) -> Tensor:
