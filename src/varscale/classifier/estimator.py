@@ -1,9 +1,10 @@
 """Few-shot classification of embeddings: a scikit-learn estimator."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier.file import read_classifier, write_classifier
+from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
 from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior
 from varscale.classifier.task import fit_task
@@ -46,7 +47,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         task_: What the examples added: origin, scale, class weights; see `classifier.task.Task`.
         examples_: The examples.
         labels_: The class of each, as a place in `classes_`.
-        counts_: Examples of each class.
+        counts_: Examples of each class; 0 for a class of which only the name is known.
+        names_: Embeddings of the names of the classes, NaN where there is none; `None` without.
         n_features_in_: Embedding size.
 
     Example:
@@ -62,24 +64,33 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prior = prior
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "FewShotClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, names: Mapping[Any, ArrayLike] | None = None
+    ) -> "FewShotClassifier":
         """Learn a prior from the given classes, unless one was passed, and update it by them.
 
         Args:
             X: Embeddings, (n, dim).
             y: Their classes: numbers or strings.
+            names: Embedding of the name or description of each class, by class, made by the same
+                embedder. A class without examples is known by its name alone.
         """
         items, labels = self._check(X, y, reset=True)
-        classes, numbers = np.unique(labels, return_inverse=True)
+        known = self._check_names(names, labels)
+        classes, numbers, table = _arrange(labels, known, items.shape[1])
         if len(classes) < 2 and self.prior is None:
             raise ValueError(
                 "Expected at least 2 classes to learn from, got one class. Add more, or pass prior."
             )
-        self.prior_ = self._learn(torch.from_numpy(items), numbers.astype(np.int64))
-        return self._update(classes, items, numbers)
+        self.prior_ = self._learn(torch.from_numpy(items), numbers, table)
+        return self._update(classes, items, numbers, table)
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        names: Mapping[Any, ArrayLike] | None = None,
     ) -> "FewShotClassifier":
         """Add examples, of new classes or of known ones; the prior stays as it is.
 
@@ -87,25 +98,32 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: Embeddings.
             y: Their classes.
             classes: Ignored; new classes may appear in any call. Present for API consistency.
+            names: As in `fit`; added to those that are known.
         """
         if not hasattr(self, "prior_"):
-            return self.fit(X, y)
+            return self.fit(X, y, names)
         items, labels = self._check(X, y, reset=False)
         if (labels.dtype.kind in "OSU") != (self.classes_.dtype.kind in "OSU"):
-            known, got = self.classes_.tolist()[0], labels.tolist()[0]
-            raise ValueError(f"Expected classes like {known!r}, got {got!r}.")
-        all_labels = np.concatenate([self.classes_[self.labels_], labels])
-        found, numbers = np.unique(all_labels, return_inverse=True)
-        return self._update(found, np.concatenate([self.examples_, items]), numbers)
+            first, got = self.classes_.tolist()[0], labels.tolist()[0]
+            raise ValueError(f"Expected classes like {first!r}, got {got!r}.")
+        known = {}
+        if self.names_ is not None:
+            has = ~np.isnan(self.names_).any(1)
+            known = dict(zip(self.classes_[has].tolist(), self.names_[has], strict=True))
+        known |= self._check_names(names, labels)
+        labels = np.concatenate([self.classes_[self.labels_], labels])
+        found, numbers, table = _arrange(labels, known, items.shape[1])
+        return self._update(found, np.concatenate([self.examples_, items]), numbers, table)
 
     def _update(
-        self, classes: np.ndarray, items: np.ndarray, numbers: np.ndarray
+        self, classes: np.ndarray, items: np.ndarray, numbers: np.ndarray, names: np.ndarray | None
     ) -> "FewShotClassifier":
         """Take the examples, and update the prior by them."""
-        self.classes_, self.examples_, self.labels_ = classes, items, numbers.astype(np.int64)
-        self.counts_ = np.bincount(numbers)
-        x, y = torch.from_numpy(items), torch.from_numpy(self.labels_)
-        self.task_ = fit_task(self.prior_, x, y, len(classes))
+        self.classes_, self.examples_, self.labels_ = classes, items, numbers
+        self.names_, self.counts_ = names, np.bincount(numbers, minlength=len(classes))
+        x, y = torch.from_numpy(items), torch.from_numpy(numbers)
+        table = None if names is None else torch.from_numpy(names)
+        self.task_ = fit_task(self.prior_, x, y, len(classes), table)
         if self.counts_.max() == 1 and (far := self.task_.distance()) is not None:
             warnings.warn(
                 f"These classes are unlike the base classes of the prior: {far}. With one example "
@@ -114,9 +132,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probability of each class, in the order of `classes_`."""
-        return self._probabilities(self._queries(X))
+    def predict_proba(self, X: ArrayLike, transductive: bool = False) -> np.ndarray:
+        """Probability of each class, in the order of `classes_`.
+
+        Args:
+            X: Embeddings.
+            transductive: Let all queries of this call tell where their classes lie and how frequent
+                these are (M44). More accurate with few examples; then the answer to a query depends
+                on the others.
+        """
+        items = self._queries(X)
+        if not transductive:
+            return self._probabilities(items)
+        with torch.inference_mode():
+            log_p = self.task_.transduce(torch.from_numpy(items))
+        return log_p.exp().numpy().astype(items.dtype)
 
     def predict(self, X: ArrayLike, reject: float | None = None) -> np.ndarray:
         """The most likely class of each query, or "unknown" (in an array of objects).
@@ -148,8 +178,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes; see `reject` of `predict`."""
-        known: np.ndarray = self._sets(self._queries(X), reject).any(-1)
-        return ~known
+        return np.asarray(~self._sets(self._queries(X), reject).any(-1))
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to its most similar class; low if it is unknown."""
@@ -174,7 +203,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 setattr(self, name, fitted[name])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it was said when the classifier was fitted
-            return self._update(fitted["classes_"], fitted["examples_"], fitted["labels_"])
+            return self._update(*(fitted[name] for name in FITTED))
 
     @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
     def _check(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -189,7 +218,24 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "task_")
         return _wide(validate_data(self, X, reset=False, dtype=DTYPES))
 
-    def _learn(self, x: Tensor, labels: np.ndarray) -> Prior:
+    def _check_names(
+        self, names: Mapping[Any, ArrayLike] | None, labels: np.ndarray
+    ) -> dict[Any, np.ndarray]:
+        """Check names of classes; raise ValueError if one cannot be that."""
+        found = {}
+        for label, name in (names or {}).items():
+            vector = np.asarray(name, dtype=np.float64)
+            if vector.shape != (self.n_features_in_,) or not np.isfinite(vector).all():
+                raise ValueError(
+                    f"Expected an embedding of {self.n_features_in_} finite numbers as the name of "
+                    f"{label!r}, got shape {vector.shape}."
+                )
+            if isinstance(label, str) != (labels.dtype.kind in "OSU"):
+                raise ValueError(f"Expected names of classes like {labels[0]!r}, got {label!r}.")
+            found[label] = vector
+        return found
+
+    def _learn(self, x: Tensor, labels: np.ndarray, names: np.ndarray | None) -> Prior:
         dim = x.shape[1]
         if isinstance(self.prior, Prior):
             if self.prior.dim != dim:
@@ -204,14 +250,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
             return fixed_prior(self.prior, dim)
-        if np.bincount(labels).max() == 1:
+        if np.bincount(labels).max() == 1 and names is None:
             warnings.warn(
                 "No class has two examples, so nothing tells the scale. Probabilities use a scale "
                 f"of {GUESS:g}, which is a guess. Give more examples, or pass a prior learned on "
                 "other classes.",
                 stacklevel=3,
             )
-        return learn_prior(x, labels, seed=_seed(self.random_state))
+        table = None if names is None else torch.from_numpy(names)
+        return learn_prior(x, labels, seed=_seed(self.random_state), names=table)
 
     def _probabilities(self, items: np.ndarray) -> np.ndarray:
         out = np.empty((len(items), len(self.classes_)), items.dtype)
@@ -221,7 +268,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sets(self, items: np.ndarray, error: float) -> np.ndarray:
         """Classes that do not reject each query."""
-        floor = self.prior_.floor(torch.from_numpy(self.counts_), error)
+        floor = self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), error)
         out = np.empty((len(items), len(self.classes_)), dtype=bool)
         for part, z in self._chunks(items):
             out[part] = (self.task_.similarity(z) >= floor).numpy()
@@ -234,6 +281,23 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for start in range(0, len(items), size):
                 part = slice(start, start + size)
                 yield part, self.task_.embed(torch.from_numpy(items[part]))
+
+
+def _arrange(
+    labels: np.ndarray, names: Mapping[Any, np.ndarray], dim: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Sort classes of examples and names; number the examples; names as a table."""
+    classes = np.unique(labels)
+    if not names:
+        return classes, np.searchsorted(classes, labels).astype(np.int64), None
+    classes = np.union1d(
+        classes,
+        np.array(list(names), dtype=classes.dtype if classes.dtype.kind not in "US" else None),
+    )
+    table = np.full((len(classes), dim), np.nan)
+    for label, name in names.items():
+        table[np.searchsorted(classes, label)] = name
+    return classes, np.searchsorted(classes, labels).astype(np.int64), table
 
 
 def _wide(items: np.ndarray) -> np.ndarray:

@@ -14,13 +14,16 @@ from varscale.classifier.prior import Prior
 from varscale.core.files import write_whole
 from varscale.version import __version__
 
-ARRAYS = ("examples", "labels")
+ARRAYS = ("examples", "labels", "names")
+FITTED = ("classes_", "examples_", "labels_", "names_")
+"""What fitting is made of, beside the prior."""
 
 
 def write_classifier(path: Path, fitted: Mapping[str, Any]) -> None:
     """Write what fitting has set, whole or not at all."""
     prior, features = fitted["prior_"], fitted.get("feature_names_in_")
-    tensors = {name: torch.from_numpy(fitted[f"{name}_"]) for name in ARRAYS}
+    arrays = {name: fitted[f"{name}_"] for name in ARRAYS if fitted[f"{name}_"] is not None}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     facts = {
         "version": __version__,
         "classes": fitted["classes_"].tolist(),
@@ -32,7 +35,7 @@ def write_classifier(path: Path, fitted: Mapping[str, Any]) -> None:
 
 
 def read_classifier(path: Path) -> dict[str, Any]:
-    """Read what `write_classifier` wrote. Never executes code; invalid contents raise ValueError."""
+    """Read what fitting had set. Never executes code; invalid contents raise ValueError."""
     if not path.is_file():
         got = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"Expected a model written by varscale fit at {path}, got {got}.")
@@ -46,13 +49,13 @@ def read_classifier(path: Path) -> dict[str, Any]:
             facts = json.loads((file.metadata() or {})["varscale"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         classes, features = np.array(facts["classes"]), facts["features"]
-        arrays = {name: tensors[name].numpy() for name in ARRAYS}
+        arrays = {name: tensors[name].numpy() for name in ARRAYS if name in tensors}
         prior = Prior.restore(facts["prior"], tensors)
         _check(classes, **arrays, dim=prior.dim, features=features)
     except (SafetensorError, LookupError, TypeError, ValueError, OSError, RecursionError) as e:
         raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
     fitted = {"classes_": classes, "prior_": prior, "n_features_in_": prior.dim}
-    fitted |= {f"{name}_": array for name, array in arrays.items()}
+    fitted |= {f"{name}_": arrays.get(name) for name in ARRAYS}
     if features is not None:
         fitted["feature_names_in_"] = np.array(features, dtype=object)
     return fitted
@@ -64,6 +67,7 @@ def _check(
     labels: np.ndarray,
     dim: int,
     features: list[str] | None,
+    names: np.ndarray | None = None,
 ) -> None:
     if classes.ndim != 1 or classes.dtype.kind not in "biufU":
         raise ValueError("expected classes that are numbers or strings")
@@ -75,8 +79,18 @@ def _check(
         raise ValueError("the number of feature names is wrong")
     if labels.dtype != np.int64 or examples.dtype not in (np.float32, np.float64):
         raise ValueError("examples or labels have the wrong type")
-    if not np.array_equal(np.unique(labels), np.arange(len(classes))):
-        raise ValueError("expected at least one example of each class")
+    known = np.zeros(len(classes), dtype=bool)
+    if len(labels) and (labels.min() < 0 or labels.max() >= len(classes)):
+        raise ValueError("labels are out of range")
+    known[labels] = True
+    if names is not None:
+        if names.shape != (len(classes), dim) or names.dtype != np.float64:
+            raise ValueError("names have the wrong size or type")
+        if np.isinf(names).any():
+            raise ValueError("names must be finite")
+        known |= ~np.isnan(names).any(1)
+    if not known.all():
+        raise ValueError("expected an example or a name of each class")
     if not np.isfinite(examples).all():
         raise ValueError("examples must be finite")
 

@@ -39,9 +39,19 @@ Between sets of base classes it differs by less; but the next task may be of ano
 
 @torch.inference_mode(False)  # it learns, whatever it is called under
 def learn_prior(
-    x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"], *, seed: int
+    x: Float[Tensor, "item dim"],
+    labels: Int[np.ndarray, " item"],
+    *,
+    seed: int,
+    names: Float[Tensor, "way dim"] | None = None,
 ) -> Prior:
-    """Learn from items of classes 0, 1, ...; too few classes leave the broad prior."""
+    """Learn from items of classes 0, 1, ...; too few classes leave the broad prior.
+
+    `names` are embeddings of the names of the classes, rows of NaN where there is none.
+    """
+    if names is not None:
+        prior = learn_prior(x, labels, seed=seed)
+        return replace(prior, name_gap=learn_gap(prior, x, labels, names))
     sizes = np.bincount(labels)
     kept = sizes[labels] > 1
     if (sizes > 1).sum() < MIN_CLASSES:
@@ -73,6 +83,23 @@ def learn_prior(
         conformity=class_quantiles(own),
         n_classes=n_classes,
     )
+
+
+def learn_gap(
+    prior: Prior,
+    x: Float[Tensor, "item dim"],
+    labels: Int[np.ndarray, " item"],
+    names: Float[Tensor, "way dim"],
+) -> Float[Tensor, " dim"] | None:
+    """Mean difference of names and class means, over classes that have both (M43)."""
+    sizes = torch.from_numpy(np.bincount(labels, minlength=len(names)))
+    both = ~names.isnan().any(-1) & (sizes > 0)
+    if both.sum() < 2:
+        return None
+    total = torch.zeros(len(names), x.shape[1], dtype=torch.float64)
+    total.index_add_(0, torch.from_numpy(labels), prior.embed(x.double()))
+    means = total[both] / sizes[both].unsqueeze(-1)
+    return (prior.embed(names[both].double()) - means).mean(0)
 
 
 def learn_metric(

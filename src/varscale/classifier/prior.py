@@ -45,6 +45,8 @@ class Prior:
         within: Variance within classes, over all dimensions, of whitened embeddings.
         between: Variance between classes; 0 when it is not known.
         spread: How far the scale of a task may differ, as a standard deviation of its logarithm.
+        name_gap: From class means to the names of classes, on average, among whitened embeddings;
+            `None` when base classes had no names.
         conformity: How similar items of held-out classes are to their own prototype; `None` when
             there were too few classes to hold any out.
         n_classes: Base classes it was learned on; 0 when it was not learned.
@@ -60,6 +62,7 @@ class Prior:
     within: float = 0.0
     between: float = 0.0
     spread: float = 0.0
+    name_gap: Float[Tensor, " dim"] | None = None
     conformity: Conformity | None = None
     n_classes: int = 0
     adapts: bool = False
@@ -111,6 +114,8 @@ class Prior:
         tensors = {"origin": self.whitening.mean}
         if self.whitening.matrix is not None:
             tensors["matrix"] = self.whitening.matrix
+        if self.name_gap is not None:
+            tensors["name_gap"] = self.name_gap
         if self.conformity is not None:
             tensors["shots"] = self.conformity.shots
             tensors["quantiles"] = self.conformity.quantiles
@@ -128,7 +133,8 @@ class Prior:
         conformity = None
         if "quantiles" in tensors:
             conformity = Conformity(tensors["shots"], tensors["quantiles"], tensors["fold_classes"])
-        prior = cls(whitening, conformity=conformity, **{name: facts[name] for name in NUMBERS})
+        numbers, gap = {name: facts[name] for name in NUMBERS}, tensors.get("name_gap")
+        prior = cls(whitening, conformity=conformity, name_gap=gap, **numbers)
         prior.check()
         return prior
 
@@ -152,6 +158,8 @@ class Prior:
             raise ValueError("a scale of 0")
         if matrix is not None and matrix.shape != (dim, dim):
             raise ValueError("a whitening of the wrong size")
+        if self.name_gap is not None and self.name_gap.shape != (dim,):
+            raise ValueError("a gap of names of the wrong size")
         if self.conformity is not None:
             shots, classes = self.conformity.shots, self.conformity.n_classes
             if self.conformity.quantiles.shape != (len(shots), LEVELS) or not len(shots):

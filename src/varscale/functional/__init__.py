@@ -46,6 +46,7 @@ from varscale.functional.task import (
     scale_factor,
     task_origin,
 )
+from varscale.functional.transduction import transduce
 from varscale.functional.whitening import Whitening, within_covariance
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "task_origin",
     "task_prototype",
     "temper",
+    "transduce",
     "unit",
     "within_covariance",
 ]
