@@ -31,9 +31,9 @@ FOLDS = 4
 REACHES, BELIEF = (0.1, 0.3), (2.0, 7.0)
 """Standard deviations of a correction of the class weights, in units of the scale, and how much
 more likely each is than none."""
-FAR, UNLIKE = 0.05, 0.3
-"""Beyond these a task is unlike the base classes: squared distance of the means in spreads of the
-classes; logarithm of the factor that M39 gives to the scale."""
+FAR, UNLIKE = 0.5, 0.45
+"""Beyond these a task is unlike the base classes: weight of its own mean in the origin (M37), and
+logarithm of the factor that the distance of its classes gives to the scale (M39)."""
 LARGEST_EVIDENCE = 1 << 21
 """Similarities of examples left out, at most: beyond it some examples tell the scale for all."""
 LARGEST_PROBE = 1 << 26
@@ -160,14 +160,11 @@ class Task:
 
     def distance(self) -> str | None:
         """Say how the classes differ from the base classes, if they differ by much."""
-        way, weight = self.place.count.shape[-1], float(self.place.weight)
-        away = (1 / max(1 - weight, 1e-9) - 1) / way  # of the means, squared, in base spreads
-        if self.prior.n_classes and away > FAR:
-            return f"their mean lies {away**0.5:.1f} times their own spread from that of the base"
-        if self.prior.n_classes and abs(math.log(float(self.place.spread))) > UNLIKE:
-            return (
-                f"the distances between them ask for {float(self.place.spread):.2g} times the scale"
-            )
+        weight, factor = float(self.place.weight), float(self.place.spread)
+        if self.prior.n_classes and weight > FAR:
+            return "they lie elsewhere"
+        if self.prior.n_classes and abs(math.log(factor)) > UNLIKE:
+            return f"they lie {'further apart' if factor > 1 else 'closer together'}"
         return None
 
     def similarity(self, z: Float[Tensor, "*task query dim"]) -> Float[Tensor, "*task query way"]:
