@@ -30,7 +30,7 @@ WAY, QUERIES, DRAWN, TASKS = 10, 10, 40, 300
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of evidence in a cell; accuracies, gains (over none, paired by task), ECE in per cent."""
+    """A kind of evidence in a cell; accuracy, gain over none (paired by task), ECE in per cent."""
 
     dataset: str
     queries: str

@@ -18,7 +18,7 @@ def test_the_page_is_that_of_its_rows(page):
 
 
 def test_no_rows_are_missing(page):
-    rows, drawn = page.read()
+    rows, drawn, more = page.read()
     for name in page.DATASETS:
         assert list(page.ours_of(rows, name)) == page.CELLS
     found = {(r.dataset, r.base, r.kind, r.method, r.way, r.shot) for r in rows}
@@ -33,3 +33,4 @@ def test_no_rows_are_missing(page):
     sets = page.sets
     settings = len(sets.DATASETS) * len(sets.SHOTS) * len(sets.ERRORS) * len(page.METHODS)
     assert len(drawn) == sets.SEEDS * settings
+    assert len(more) == 2 * 2 * 4 * 4  # datasets, kinds of queries, evidence, shots

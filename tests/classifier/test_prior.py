@@ -82,5 +82,5 @@ def test_a_prior_survives_its_file(base):
     assert twin.tensors().keys() == prior.tensors().keys()
     assert all(torch.equal(t, twin.tensors()[name]) for name, t in prior.tensors().items())
     for wrong in ({"mean": 0.0}, {"std": math.nan}, {"between": -1.0}, {"n_classes": 1}):
-        with pytest.raises(ValueError, match="expected|scale of 0"):
+        with pytest.raises(ValueError, match="expected|a scale or a unit of 0"):
             replace(prior, **wrong).check()

@@ -222,7 +222,7 @@ def test_one_shot_classes_far_from_the_base_ones_warn(shot):
         warnings.simplefilter("error")
         FewShotClassifier(prior=base).fit(x, y)  # like the base classes
     apart = x + 3 * (x - x.mean(0))
-    for other, said in ((x + 2, "their mean lies"), (apart, "times the scale")):
+    for other, said in ((x + 2, "they lie elsewhere"), (apart, "further apart")):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             FewShotClassifier(prior=base).fit(other, y)

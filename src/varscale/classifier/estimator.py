@@ -17,7 +17,7 @@ from torch import Tensor
 
 from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
-from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior
+from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior, unit_of
 from varscale.classifier.task import fit_task
 
 UNKNOWN = "unknown"
@@ -70,7 +70,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn a prior from the given classes, unless one was passed, and update it by them.
 
         Args:
-            X: Embeddings, (n, dim).
+            X: Embeddings, (n, dim). The order of the examples of a class matters a little: it deals
+                them into parts (M40).
             y: Their classes: numbers or strings.
             names: Embedding of the name or description of each class, by class, made by the same
                 embedder. A class without examples is known by its name alone.
@@ -249,7 +250,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "Expected prior to be a number or a classifier's prior_, got "
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
-            return fixed_prior(self.prior, dim)
+            return fixed_prior(self.prior, dim, unit_of(x.abs().max().double()).item())
         if np.bincount(labels).max() == 1 and names is None:
             warnings.warn(
                 "No class has two examples, so nothing tells the scale. Probabilities use a scale "

@@ -54,9 +54,9 @@ def learn_prior(
         return replace(prior, name_gap=learn_gap(prior, x, labels, names))
     sizes = np.bincount(labels)
     kept = sizes[labels] > 1
-    if (sizes > 1).sum() < MIN_CLASSES:
-        return broad_prior(x.shape[1])
     unit = unit_of(x.abs().max().double())
+    if (sizes > 1).sum() < MIN_CLASSES:
+        return broad_prior(x.shape[1], unit.item())
     if unit != 1:  # the scale of the cosine does not depend on the size
         x = (x.double() / unit).to(x.dtype)
     x, labels = x[torch.from_numpy(kept)], number_classes(labels[kept])
@@ -73,15 +73,13 @@ def learn_prior(
     law = fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS)
     own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in tasks]
     metric = learn_metric(x, labels, whiten=whiten)
-    if unit != 1:
-        whitening = Whitening(metric.whitening.mean.double() * unit, metric.whitening.matrix)
-        metric = replace(metric, whitening=whitening)
     return replace(
         metric,
         **asdict(law),
         spread=SPREAD,
         conformity=class_quantiles(own),
         n_classes=n_classes,
+        unit=unit.item(),
     )
 
 

@@ -21,7 +21,7 @@ LARGEST = 1e300
 
 NUMBERS = (
     "mean", "std", "shot_offset", "query_power", "top", "within", "between", "spread", "n_classes",
-    "adapts",
+    "adapts", "unit",
 )  # fmt: skip
 SPREAD_POWER = 0.7
 """How the scale follows the distance between a task's classes (M39)."""
@@ -51,6 +51,7 @@ class Prior:
             there were too few classes to hold any out.
         n_classes: Base classes it was learned on; 0 when it was not learned.
         adapts: Whether a task's own examples update it.
+        unit: Power of two by which embeddings are divided first, if their size is unusual.
     """
 
     whitening: Whitening
@@ -66,6 +67,7 @@ class Prior:
     conformity: Conformity | None = None
     n_classes: int = 0
     adapts: bool = False
+    unit: float = 1.0
 
     @property
     def dim(self) -> int:
@@ -73,8 +75,10 @@ class Prior:
         return len(self.whitening.mean)
 
     def embed(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Whiten embeddings; rows of unusual size are divided by a power of two."""
+        """Whiten embeddings; rows of unusual size are divided by a power of two of their own."""
         dtype = torch.promote_types(x.dtype, torch.float32)
+        if self.unit != 1:
+            x = x.double() / self.unit
         z, mean = self.whitening(x.to(dtype)), self.whitening.mean.double()
         largest = x.abs().amax(-1, keepdim=True).double().clamp_min(mean.abs().max())
         unit = unit_of(largest)
@@ -154,8 +158,8 @@ class Prior:
         if self.adapts not in (True, False):
             raise ValueError(f"expected adapts to be true or false, got {self.adapts}")
         matrix = self.whitening.matrix
-        if self.mean == 0 or self.top == 0:
-            raise ValueError("a scale of 0")
+        if 0 in (self.mean, self.top, self.unit):
+            raise ValueError("a scale or a unit of 0")
         if matrix is not None and matrix.shape != (dim, dim):
             raise ValueError("a whitening of the wrong size")
         if self.name_gap is not None and self.name_gap.shape != (dim,):
@@ -181,15 +185,14 @@ def unit_of(largest: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     return torch.where(unusual, largest / (2 * torch.frexp(largest).mantissa), 1.0)
 
 
-def fixed_prior(value: float, dim: int) -> Prior:
+def fixed_prior(value: float, dim: int, unit: float = 1.0) -> Prior:
     """Make a prior of a given scale for the plain cosine, which no example changes."""
     if not 0 < value < math.inf:
         raise ValueError(f"Expected a scale > 0, got {value!r}.")
-    return Prior(Whitening(torch.zeros(dim)), float(value))
+    return Prior(Whitening(torch.zeros(dim)), float(value), unit=unit)
 
 
-def broad_prior(dim: int) -> Prior:
+def broad_prior(dim: int, unit: float = 1.0) -> Prior:
     """Make a prior that knows little: a task's own examples tell origin and scale."""
-    return Prior(
-        Whitening(torch.zeros(dim)), GUESS, shot_offset=0.5, spread=GUESS_SPREAD, adapts=True
-    )
+    whitening = Whitening(torch.zeros(dim))
+    return Prior(whitening, GUESS, shot_offset=0.5, spread=GUESS_SPREAD, adapts=True, unit=unit)

@@ -10,12 +10,12 @@ from torch import Tensor
 from varscale.classifier.prior import Prior
 from varscale.core.labels import class_counts
 from varscale.functional import (
+    class_means,
     class_spread,
     fit_probe,
     leave_one_out,
     log_softmax,
     normalize,
-    prototypes,
     query_logits,
     scale_factor,
     shot_factor,
@@ -23,17 +23,20 @@ from varscale.functional import (
     temper,
     transduce,
 )
+from varscale.functional.prototypes import EPS
 
 NAME_COUNT = 1.0
 """Examples that the name of a class is worth (M43)."""
 FOLDS = 4
 """Parts into which the examples of a class are dealt, to tell how strong a correction may be."""
-REACHES, BELIEF = (0.1, 0.3), (2.0, 7.0)
-"""Standard deviations of a correction of the class weights, in units of the scale, and how much
-more likely each is than none."""
-FAR, UNLIKE = 0.5, 0.45
-"""Beyond these a task is unlike the base classes: weight of its own mean in the origin (M37), and
-logarithm of the factor that the distance of its classes gives to the scale (M39)."""
+REACHES = (0.1, 0.3)
+"""Standard deviations of a correction of the class weights, in units of the scale, beside none."""
+ALLOWANCE = 0.08
+"""By how much an example is explained better by a correction that was fitted to all examples."""
+FEW, FAR, UNLIKE = 5, 2.0, 0.6
+"""When a task is unlike the base classes: it has at least so many classes; its mean is further from
+the base classes' than so many times the noise, squared; and by the distance of its classes the
+logarithm of the scale changes by so much."""
 LARGEST_EVIDENCE = 1 << 21
 """Similarities of examples left out, at most: beyond it some examples tell the scale for all."""
 LARGEST_PROBE = 1 << 26
@@ -123,7 +126,7 @@ def place_task(
 ) -> Place:
     """Place the classes of whitened examples, and of names if there are any."""
     if names is None:
-        means, count = prototypes(z, labels, n_way), class_counts(labels, n_way).to(z)
+        means, count = class_means(z, labels, n_way), class_counts(labels, n_way).to(z)
     else:
         means, count = names.join(z, labels, n_way)
     origin, weight = task_origin(means, z.new_zeros(z.shape[-1]))
@@ -160,11 +163,15 @@ class Task:
 
     def distance(self) -> str | None:
         """Say how the classes differ from the base classes, if they differ by much."""
-        weight, factor = float(self.place.weight), float(self.place.spread)
-        if self.prior.n_classes and weight > FAR:
+        way, prior = self.place.count.shape[-1], self.prior
+        if way < FEW or not prior.n_classes:
+            return None
+        spread = (self.place.means - self.place.means.mean(-2)).square().sum() / (way - 1)
+        noise = 1 + way * prior.between / (prior.n_classes * float(spread) + EPS)
+        if 1 / max(1 - float(self.place.weight), EPS) > FAR * noise:
             return "they lie elsewhere"
-        if self.prior.n_classes and abs(math.log(factor)) > UNLIKE:
-            return f"they lie {'further apart' if factor > 1 else 'closer together'}"
+        if abs(math.log(float(self.place.spread))) > UNLIKE:
+            return f"they lie {'further apart' if self.place.spread > 1 else 'closer together'}"
         return None
 
     def similarity(self, z: Float[Tensor, "*task query dim"]) -> Float[Tensor, "*task query way"]:
@@ -231,9 +238,9 @@ def correct(
 ) -> Float[Tensor, "*task way dim"]:
     """Correct the class weights where examples, left out, are misjudged (M40).
 
-    No correction, a small and a large one are averaged. Each weighs as much as `BELIEF` times the
-    likelihood of examples under one that was fitted without them: each part of `FOLDS`, or the
-    first part where examples outnumber dimensions. In float32, all at once.
+    No correction, a small and a large one are averaged. Each weighs as much as the likelihood of
+    examples under one that was fitted without them: each part of `FOLDS`, or the first part where
+    examples outnumber dimensions. In float32, all at once.
     """
     way = place.count.shape[-1]
     scores = (alpha[..., None, None] * left_out_scores(prior, place, z, labels)).float()
@@ -250,7 +257,8 @@ def correct(
     gain = log_softmax(moved) - log_softmax(scores)
     gain = gain.gather(-1, given.expand(gain.shape[:-1]).unsqueeze(-1)).squeeze(-1)
     evidence = (gain * held * counts[..., None, None, :]).sum((-2, -1))  # (*task, reach)
-    odds = torch.nn.functional.pad(evidence + torch.tensor(BELIEF, device=z.device).log(), (1, 0))
+    evidence = evidence + ALLOWANCE * (held * counts[..., None, None, :]).sum((-2, -1))
+    odds = torch.nn.functional.pad(evidence, (1, 0))
     share = torch.softmax(odds, -1)[..., 1:]  # the first is that of no correction
     return torch.einsum("...r,...rwd->...wd", share, found[..., -1, :, :]).to(z)
 

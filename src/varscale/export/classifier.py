@@ -32,7 +32,7 @@ class ClassifierGraph(nn.Module):
         super().__init__()
         task, prior = classifier.task_, classifier.prior_
         matrix, count = prior.whitening.matrix, torch.from_numpy(classifier.counts_)
-        self.query_power, self.top = prior.query_power, prior.top
+        self.query_power, self.top, self.unit = prior.query_power, prior.top, prior.unit
         self.register_buffer("origin", prior.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
         self.register_buffer("centre", task.place.origin.float())
@@ -53,7 +53,7 @@ class ClassifierGraph(nn.Module):
         self, query: Float[Tensor, "query dim"]
     ) -> tuple[Float[Tensor, "query way"], Bool[Tensor, " query"]]:
         """Class probabilities, and whether a query is unknown; a query with NaN is."""
-        z = query - self.origin
+        z = (query if self.unit == 1 else query / self.unit) - self.origin
         if self.matrix is not None:
             z = z @ self.matrix
         z = unit(z - self.centre)
