@@ -99,7 +99,7 @@ class Prior:
         At most a `share` of the queries of known classes is rejected.
         """
         if not 0 < share < 1:
-            raise ValueError(f"Expected reject between 0 and 1, a share of queries, got {share!r}.")
+            raise ValueError(f"Expected a share of queries between 0 and 1, got {share!r}.")
         if self.conformity is None:
             raise ValueError(
                 "To reject, a prior must have been learned on at least 10 classes of two or more "
@@ -172,10 +172,12 @@ class Prior:
                 raise ValueError("expected increasing shots, with at least one class each")
 
     def __repr__(self) -> str:
-        learned = f"learned on {self.n_classes} classes" if self.n_classes else "not learned"
+        if not self.n_classes:
+            kind = "a guess that examples correct" if self.adapts else "fixed"
+            return f"Prior(scale {self.mean:.3g}, {kind})"
         return (
-            f"Prior(scale {self.mean:.3g} ± {self.std:.2g}, "
-            f"times n / (n + {self.shot_offset:.2g}) at n shots, {learned})"
+            f"Prior(scale {self.mean:.3g} ± {self.std:.2g}, times n / (n + {self.shot_offset:.2g}) "
+            f"at n shots, learned on {self.n_classes} classes)"
         )
 
 

@@ -74,7 +74,7 @@ class Law:
 
 
 def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: float) -> Law:
-    """Find the scale and the laws that explain some tasks.
+    """Find the scale and the laws that explain some tasks (M31).
 
     SVS with a log-normal posterior; the expectation over it is a quadrature, so the optimum is
     found to the last digits.
