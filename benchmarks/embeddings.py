@@ -104,7 +104,7 @@ def without_correction(data: Data, way: int, shot: int) -> Predict:
     inner = ours(data, way, shot)
 
     def predict(*given: object) -> Tensor:
-        with patch.object(task, "ALLOWANCE", -torch.inf):
+        with patch.object(task, "ALLOWANCE", -1e6):
             return inner(*given)
 
     return predict

@@ -256,10 +256,9 @@ def correct(
     moved, counts = scores + unit @ found.mT, (place.count.gather(-1, labels) > 1).float()
     gain = log_softmax(moved) - log_softmax(scores)
     gain = gain.gather(-1, given.expand(gain.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-    evidence = (gain * held * counts[..., None, None, :]).sum((-2, -1))  # (*task, reach)
-    evidence = evidence + ALLOWANCE * (held * counts[..., None, None, :]).sum((-2, -1))
-    odds = torch.nn.functional.pad(evidence, (1, 0))
-    share = torch.softmax(odds, -1)[..., 1:]  # the first is that of no correction
+    evidence = ((gain + ALLOWANCE) * held * counts[..., None, None, :]).sum((-2, -1))
+    odds = torch.nn.functional.pad(evidence, (1, 0))  # (*task, reach), after 0 for no correction
+    share = torch.softmax(odds, -1)[..., 1:]
     return torch.einsum("...r,...rwd->...wd", share, found[..., -1, :, :]).to(z)
 
 
