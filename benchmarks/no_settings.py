@@ -268,8 +268,12 @@ def main() -> None:
         done = {(r.dataset, r.method, r.seed, r.steps) for r in read_rows(FILE, Row)}
         if (name, method, seed, steps) in done:
             continue
-        rows = [row for row in run(name, method, seed, steps)
-                if (name, method, seed, row.steps) not in done]  # fmt: skip
+        try:
+            rows = [row for row in run(name, method, seed, steps)
+                    if (name, method, seed, row.steps) not in done]  # fmt: skip
+        except ValueError as error:  # AdaCos diverges where all cosines are near 1 at first
+            print(name, method, seed, error, flush=True)
+            continue
         append_rows(FILE, rows)
         for row in rows:
             print(row, flush=True)

@@ -3,6 +3,7 @@
 python benchmarks/no_settings_page.py
 """
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -42,11 +43,9 @@ Every method trains the same network on the same tasks with the same seeds; only
 differs. 5-way, cosine. Images: Conv-4, 5 queries a class in training. Texts: a linear map of
 MiniLM embeddings, 15 queries. Adam at 0.001. Each run is scored after 100, 300 and 1,000 steps with
 the model that was most accurate on the validation classes by then, on 2,000 tasks of test classes
-with 15 queries a class. Three seeds; on images `fixed 1`, `fixed 3`, AdaCos and the published
-constants have one seed, or none. The runs of 3,000 steps, on Omniglot and miniImageNet, have one
-seed and no rivals but fixed 10, 30 and 100 (miniImageNet: 30). ± is the 95 % t-interval over seeds.
-The settings are smaller than the paper's. The pictures are the first 25 of each of the first 30
-validation and test classes of miniImageNet, as an image folder.
+with 15 queries a class. ± is the 95 % t-interval over seeds. The settings are smaller than the
+paper's. The pictures are the first 25 of each of the first 30 validation and test classes of
+miniImageNet, as an image folder.
 
 """
 
@@ -78,6 +77,44 @@ def interval(values: list[float], digits: int = 2) -> str:
     return f"{middle:+.{digits}f} ± {half:.{digits}f}"
 
 
+def join(words: Iterable[str]) -> str:
+    """Words as a list in a sentence."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def coverage(rows: list[Row]) -> str:
+    """Which methods have how many seeds, and which were run for longer."""
+    seeds: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for row in rows:
+        if row.method in METHODS:
+            seeds[row.dataset, row.method, row.steps].add(row.seed)
+    most = max(len(found) for found in seeds.values())
+    fewer: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in TITLES:
+        for method in METHODS:
+            if len(found := seeds[name, method, 1000]) < most:
+                fewer[len(found)][method].append(name)
+    sentences = [f"Every method has {most} seeds, with these exceptions."]
+    for number in sorted(fewer, reverse=True):
+        places = [f"{method} on {join(names)}" for method, names in fewer[number].items()]
+        amount = {0: "no rows", 1: "one seed"}.get(number, f"{number} seeds")
+        sentences.append(f"With {amount}: {'; '.join(places)}.")
+    sentences.append(ADACOS)
+    for steps in sorted({steps for _, _, steps in seeds if steps > 1000}):
+        run = {key: len(found) for key, found in seeds.items() if key[2] == steps and found}
+        methods = [method for method in METHODS if any(key[1] == method for key in run)]
+        names = [name for name in TITLES if any(key[0] == name for key in run)]
+        number = f"{min(run.values())}" if len(set(run.values())) == 1 else (
+            f"{min(run.values())} to {max(run.values())}"
+        )  # fmt: skip
+        sentences.append(
+            f"Only {join(methods)} were run for {steps:,} steps, on {join(names)}, with {number} "
+            "seeds; the best fixed scale is then one of these."
+        )
+    return textwrap.fill(" ".join(sentences), 100) + "\n\n"
+
+
 def verdicts(rows: list[Row]) -> tuple[list[str], list[str]]:
     """The table of the default beside the best fixed scale, and what it says in short."""
     lines = [
@@ -85,7 +122,8 @@ def verdicts(rows: list[Row]) -> tuple[list[str], list[str]]:
         "difference % | ECE %: SVS | best fixed |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    good_accuracy, good_nll, eces, cells, clear = 0, 0, [], 0, 0
+    eces, cells, clear, widest = [], 0, 0, 0.0
+    missed: dict[str, list[str]] = {"accuracy": [], "nll": [], "ece": []}
     for name in TITLES:
         for steps in sorted({r.steps for r in select(rows, dataset=name)}):
             part = select(rows, dataset=name, steps=steps)
@@ -99,14 +137,18 @@ def verdicts(rows: list[Row]) -> tuple[list[str], list[str]]:
             loss = [100 * (ours[s].nll / by_nll[s].nll - 1) for s in seeds]
             ece = mean(ours[s].ece for s in seeds)
             cells += 1
-            good_accuracy += mean(gain) >= -POINT
-            good_nll += mean(loss) <= 100 * NLL_SHARE
             eces.append(ece)
+            bad = {
+                "accuracy": mean(gain) < -POINT,
+                "nll": mean(loss) > 100 * NLL_SHARE,
+                "ece": ece > ECE_BAR,
+            }
+            for figure, is_missed in bad.items():
+                missed[figure] += [f"{name} {steps:,}"] * is_missed
+            widest = max(widest, t_interval(gain)[1] if len(gain) > 1 else 0.0)
             clear += len(gain) > 1 and sum(t_interval(gain)) < -POINT
             clear += len(loss) > 1 and t_interval(loss)[0] - t_interval(loss)[1] > 100 * NLL_SHARE
-            mark = "" if mean(gain) >= -POINT else " !"
-            mark_nll = "" if mean(loss) <= 100 * NLL_SHARE else " !"
-            mark_ece = "" if ece <= ECE_BAR else " !"
+            mark, mark_nll, mark_ece = (" !" if is_missed else "" for is_missed in bad.values())
             lines.append(
                 f"| {name} | {steps:,} | {mean(ours[s].accuracy for s in seeds):.2f} | "
                 f"{mean(by_accuracy[s].accuracy for s in seeds):.2f} | {interval(gain)}{mark} | "
@@ -115,14 +157,20 @@ def verdicts(rows: list[Row]) -> tuple[list[str], list[str]]:
                 f"{interval(loss, 1)}{mark_nll} | {ece:.1f}{mark_ece} | "
                 f"{mean(by_nll[s].ece for s in seeds):.1f} |"
             )
+    met = {figure: f"{cells - len(found)} of {cells} cells" for figure, found in missed.items()}
+    not_met = {k: f" Missed: {join(found)}." if found else "" for k, found in missed.items()}
+    certain = "in no cell" if not clear else "once" if clear == 1 else f"{clear} times"
     short = [
-        f"- **Accuracy**: in {good_accuracy} of {cells} cells SVS by default is at most one\n  "
-        "point below the best fixed scale of 1, 3, 10, 30, 100 that the validation classes choose.",
-        f"- **NLL**: in {good_nll} of {cells} cells it is at most 3 % above.",
-        f"- A miss is statistically certain in {clear} cells; intervals are up to ± 9 points wide.",
-        f"- **ECE** on unseen classes: at most 5 % in {sum(e <= ECE_BAR for e in eces)} of {cells} "
-        f"cells, {median(eces):.1f} % in the median, {max(eces):.1f} % at most.",
+        f"**Accuracy**: in {met['accuracy']} SVS by default is at most one point below the best "
+        f"fixed scale of 1, 3, 10, 30, 100 that the validation classes choose."
+        f"{not_met['accuracy']}",
+        f"**NLL**: in {met['nll']} it is at most 3 % above.{not_met['nll']}",
+        f"A miss of accuracy or NLL is statistically certain {certain}; intervals of the accuracy "
+        f"are as wide as ± {widest:.0f} points.",
+        f"**ECE** on unseen classes: at most 5 % in {met['ece']}, {median(eces):.1f} % in the "
+        f"median, {max(eces):.1f} % at most.{not_met['ece']}",
     ]
+    short = [textwrap.fill(f"- {line}", 100, subsequent_indent="  ") for line in short]
     return lines, short
 
 
@@ -250,7 +298,14 @@ def draw(rows: list[Row]) -> None:
 def page(rows: list[Row], outside: list[outside_episodes.Row]) -> str:
     """The page."""
     lines, short = verdicts(rows)
-    parts = [INTRO, "## In short\n\n", "\n".join([*short, relearning(rows)]), "\n", NOTES]
+    parts = [
+        INTRO,
+        coverage(rows),
+        "## In short\n\n",
+        "\n".join([*short, relearning(rows)]),
+        "\n",
+        NOTES,
+    ]
     parts += [
         "\n![Final NLL against the initial value](no-settings.png)\n\n",
         "## The default and the best of the grid\n\n",
@@ -288,11 +343,16 @@ drawings each. ArcFace and CosFace: 1,028 characters, 64 images a step; here the
 telling 50 characters apart by one example each.
 
 """
+ADACOS = (
+    "AdaCos diverges on miniImageNet: all cosines are near 1 at first, and its scale grows without "
+    "bound."
+)
 NOTES = """
-Why they are missed: after 100 steps of Conv-4, accuracies of one method differ by several points
-between seeds, and by as much when rounding differs; three seeds cannot
-resolve one point. The pictures have six validation and six test classes: the scale that is right
-for the former is not right for the latter, most of all while the network has learned little.
+Why they are missed: all misses are short runs of Conv-4, of 100 or 300 steps. Accuracies of one
+method then differ by several points between seeds, and by as much when rounding differs. Three
+seeds cannot resolve one point, nor 3 % of the NLL. The ECE is missed on the pictures, which have
+six validation and six test classes: the scale that is right for the former is not right for the
+latter, most of all while the network has learned little.
 
 Outside episodes the scale follows the likelihood of the training classes, which is not always what
 helps new ones: `LogitScale` is best or equal with SupCon; with two towers and with margins, a

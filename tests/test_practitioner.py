@@ -36,14 +36,3 @@ def test_every_line_of_the_tutorial(tmp_path, monkeypatch, capsys):
     assert len(answers) == 1000
     assert set(answers[0]) == {"item", "class", "probability", "unknown"}
     assert {row["class"] for row in answers} == {"red", "green", "blue", "black", "white"}
-
-
-def test_the_comparison_is_what_the_rows_say(monkeypatch):
-    monkeypatch.syspath_prepend(str(PAGE.parent.parent / "benchmarks"))
-    import page
-
-    assert page.PAGE.read_text() == page.page()
-    rows = page.rows("embeddings.csv")
-    assert len(rows) == 2 * 12 * 20
-    assert {row["episodes"] for row in rows} == {"2000"}
-    assert len(page.rows("no_base.csv")) == 2 * 12 * 6

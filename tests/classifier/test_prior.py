@@ -1,6 +1,7 @@
-"""The prior of a classifier: what it says, and the law of its origin."""
+"""The prior of a classifier: what it says, and what a task may change of it."""
 
-import copy
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from conftest import classes
 from sklearn.base import clone
 
 from varscale import FewShotClassifier
+from varscale.classifier.prior import broad_prior, fixed_prior
+from varscale.functional import Whitening
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -19,54 +22,65 @@ def test_the_prior_says_what_it_is(base):
     assert prior.mean > 0
     assert 0 < prior.std < prior.mean
     assert prior.shot_offset > 0
+    assert prior.within > 0
+    assert prior.between > 0
+    assert prior.spread > 0
+    assert prior.adapts
     assert "learned on 24 classes" in repr(prior)
     assert clone(FewShotClassifier(prior=prior)).prior.mean == prior.mean  # sklearn's clone
 
 
-def test_classes_that_the_scale_was_learned_on_have_less_of_it(base, tmp_path):
-    x, y = classes(seed=3, n_classes=4, per_class=6)
-    task = FewShotClassifier(prior=base.prior_).fit(x, y)
-    assert base.own_.all()
-    assert not task.own_.any()
-    assert not FewShotClassifier(prior=20.0).fit(x, y).own_.any()
-    own, new = (23 / 24) ** 0.75, (25 / 24) ** 0.75
-    origin = [base.prior_.scale(mine and torch.tensor(mine)).origin for mine in (
-        None, [True, True], [True, False]  # for all classes the same, so that it favours none
-    )]  # fmt: skip
-    assert [float(o) for o in origin] == pytest.approx([new, own, (own + new) / 2])
-
-    ((_, log_p),) = base._probabilities(base.centres_)
-    ((_, similarity),) = base._similarities(base.centres_)
-    counts = base.counts_[0]
-    factor = own * base.prior_.mean * counts / (counts + base.prior_.shot_offset)
-    ours, theirs = log_p[0, 0] - log_p[0, 1], similarity[0, 0] - similarity[0, 1]
-    assert ours.item() == pytest.approx(factor * theirs.item(), rel=1e-9)
-
-    more = copy.deepcopy(base).partial_fit(x[:6] + 5, y[:6] - 1)  # a class before all others
-    more.save(tmp_path / "file")
-    for clf in (more, FewShotClassifier.load(tmp_path / "file")):
-        assert clf.own_.tolist() == [False] + 24 * [True]
-
-    alone = FewShotClassifier().fit(x[:13], y[:13])  # of the third class there is one example
-    assert alone.own_.tolist() == [True, True, False]
-    plain = FewShotClassifier(center=False).fit(x, y).prior_
-    assert plain.scale().origin == 1
+@pytest.mark.parametrize(("n_classes", "learned"), [(9, 0), (10, 10)])
+def test_too_few_classes_leave_the_broad_prior(n_classes, learned):
+    x, y = classes(n_classes=n_classes + 3, per_class=4)
+    kept = (y < n_classes) | (np.arange(len(y)) % 4 == 0)  # three classes keep one example
+    prior = FewShotClassifier().fit(x[kept], y[kept]).prior_
+    assert prior.n_classes == learned
+    assert prior.adapts
+    assert (prior.conformity is None) == (not learned)
+    assert (prior.facts() == broad_prior(16).facts()) == (not learned)
 
 
-def test_a_class_that_comes_later_is_not_favoured():
-    x, y = classes(n_classes=3, per_class=60, dim=64, seed=5, noise=2.0)
-    few = np.arange(len(y)) % 60 < 5
-    later = y == 2
-    clf = FewShotClassifier().fit(x[few & ~later], y[few & ~later])
-    answers = clf.partial_fit(x[few & later], y[few & later]).predict(x[~few])
-    clf.own_[:] = True
-    np.testing.assert_array_equal(answers, clf.predict(x[~few]))
+@pytest.mark.parametrize("value", [0.5, 30])
+def test_a_number_is_the_plain_cosine(value):
+    x, y = classes(n_classes=5, per_class=6, seed=4)
+    few = np.arange(len(y)) % 6 < 3
+    clf = FewShotClassifier(prior=value).fit(x[few], y[few])
+    means = np.stack([x[few & (y == k)].mean(0) for k in range(5)])
+    query = x[~few] / np.linalg.norm(x[~few], axis=1, keepdims=True)
+    scores = value * query @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
+    expected = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(clf.predict_proba(x[~few]), expected, rtol=1e-9)
+    assert not fixed_prior(value, 3).adapts
 
 
-def test_an_origin_of_zero_is_one_among_others():
-    x, y = classes(n_classes=2, per_class=6, dim=64)
-    x[6:] = -x[:6]
-    expected = FewShotClassifier().fit(x + 1e-9, y).predict_proba(x[:3] + 1.0)
-    np.testing.assert_allclose(
-        FewShotClassifier().fit(x, y).predict_proba(x[:3] + 1.0), expected, atol=1e-6
+def test_the_scale_follows_the_distance_between_classes():
+    prior = replace(broad_prior(4), between=2.0)
+    between = torch.tensor([2.0, 4.0, 1.0, 200.0, 1e-3, 0.0, -3.0]).double()
+    expected = [1.0, 2**0.7, 0.5**0.7, 10**0.7] + 3 * [0.1**0.7]
+    assert prior.spread_factor(between).tolist() == pytest.approx(expected)
+    for other in (replace(prior, adapts=False), replace(prior, between=0.0)):
+        assert other.spread_factor(between).tolist() == [1.0] * 7
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-5, 1.0, 1e5, 1e30])
+def test_embedding_keeps_directions_at_any_size(size, generator):
+    matrix, mean, x = (
+        torch.randn(*shape, 4, generator=generator).double() for shape in ((4,), (), (6,))
     )
+    prior = replace(fixed_prior(1.0, 4), whitening=Whitening(size * mean, matrix))
+    z = prior.embed(size * x)
+    expected = torch.nn.functional.normalize((x - mean) @ matrix, dim=-1)
+    torch.testing.assert_close(torch.nn.functional.normalize(z, dim=-1, eps=1e-60), expected)
+    assert z.isfinite().all()
+
+
+def test_a_prior_survives_its_file(base):
+    prior = base.prior_
+    twin = type(prior).restore(prior.facts(), prior.tensors())
+    assert twin.facts() == prior.facts()
+    assert twin.tensors().keys() == prior.tensors().keys()
+    assert all(torch.equal(t, twin.tensors()[name]) for name, t in prior.tensors().items())
+    for wrong in ({"mean": 0.0}, {"std": math.nan}, {"between": -1.0}, {"n_classes": 1}):
+        with pytest.raises(ValueError, match="expected|a scale or a unit of 0"):
+            replace(prior, **wrong).check()

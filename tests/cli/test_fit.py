@@ -42,6 +42,7 @@ def test_from_a_file_to_answers(files, capsys):
     assert status == 0
     assert "24 classes, 480 items of 16 numbers" in out
     assert "learned on 24 classes" in out
+    assert "Scale of these classes: " in out
     status, out, _ = run(
         capsys, "fit", files / "few.npz", files / "few.st", "--prior", files / "base.st", "--json"
     )
@@ -50,6 +51,10 @@ def test_from_a_file_to_answers(files, capsys):
     assert facts["classes"] == 3
     assert facts["learned_on"] == 24
     assert facts["smallest_reject"] == 0.04
+    few = FewShotClassifier.load(files / "few.st")
+    assert facts["prior_scale"] == few.prior_.mean
+    assert facts["scale"] == few.task_.alpha.item()
+    assert facts["scale"] != facts["prior_scale"]  # the examples changed it
 
     status, out, _ = run(capsys, "predict", files / "few.st", files / "queries.npy")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -197,10 +202,6 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
         ),
         (["predict", "{}", "{}/queries.npy"], "got a folder"),
         (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "Expected a folder at"),
-        (
-            ["fit", "{}/base.npz", "{}/m.st", "--prior", "9", "--scaler", "svs"],
-            "mutually exclusive",
-        ),
         (["fit", "{}/base.npz", "{}/m.st", "--prior", "9", "--add", "{}/no"], "mutually exclusive"),
         (["fit", "{}/base.npz", "{}/m.st", "--add", "{}/no"], "got no file"),
         (["predict", "{}/few.npz", "{}/queries.npy"], "few.npz, an .npz file of embeddings"),

@@ -4,24 +4,23 @@ A tensor on `meta` has a shape and no values. Whatever reads one fails here and 
 a tensor made on the CPU meets those of the device and fails on both.
 """
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 from contract.test_members import PAIRS, build, episode_for
 
-from varscale.classifier import Prior
-from varscale.classifier.learner import PriorLearner, Recipe
-from varscale.classifier.similarities import draw_similarities
+from varscale.classifier.prior import broad_prior
+from varscale.classifier.task import left_out_scores, place_task
 from varscale.data import Dataset, EpisodeSampler
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split
+from varscale.functional import Whitening, fit_probe, query_logits, scale_factor
 from varscale.hosts import HOSTS
 from varscale.learn import optimizers
 from varscale.learn.step import clip_gradients
-from varscale.model.head import Scale
 from varscale.model.rows import predict_rows
 from varscale.runs.loss import TaskLoss
-from varscale.scalers.posterior import gaussian
 from varscale.testing.devices import META, OneDevice
 
 
@@ -69,17 +68,22 @@ def test_an_auxiliary_loss_that_fades_stays_on_its_device():
 
 
 def test_the_classifier_stays_on_its_device():
-    labels = np.repeat(np.arange(12), 8)
-    x = torch.randn(96, 6).to(META)
-    start = Scale(gaussian(torch.tensor([20.0]), torch.tensor([1.0])), 0.5)
+    """Its formulas do; `fit_task` reads whether any class has two examples."""
+    labels = torch.arange(12).repeat_interleave(2).to(META)
+    x = torch.randn(24, 6, dtype=torch.float64).to(META)
     conformity = Conformity(torch.tensor([1]), torch.zeros(1, LEVELS), torch.tensor([12]))
     conformity = Conformity(**{name: t.to(META) for name, t in vars(conformity).items()})
-    count, own = (torch.ones(12, device=META, dtype=dtype) for dtype in (torch.long, torch.bool))
+    count = torch.ones(12, device=META, dtype=torch.long)
+    axes = Whitening(torch.zeros(6), torch.eye(6))
+    axes = Whitening(*(t.double().to(META) for t in vars(axes).values()))
+    prior = replace(broad_prior(6), whitening=axes, between=2.0)
     with OneDevice():
-        metric = PriorLearner("d-svs", steps=2)._metric(Recipe(0.9, 2.0, start), x, labels)
-        drawn = draw_similarities(metric, x, labels, labels, 0, 0)
-        prior = Prior(metric, 20.0, 1.0, 0.5, conformity, 12, centred=True)
-        log_p = prior.log_probabilities(x[None], metric.references(x[None, :12]), count, own)
+        place = place_task(prior, prior.embed(x), labels, 12)
+        alpha = prior.mean * place.spread
+        scores = left_out_scores(prior, place, prior.embed(x), labels)
+        factor = scale_factor(scores, labels, torch.ones_like(x[:, 0]), prior.spread)
+        weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)
+        logits = query_logits(place.unit(x), place.references, weights, power=0.3, typical=0.5)
         floor = conformity.thresholds(count, 0.1)
-    tensors = [*prior.tensors().values(), log_p, floor, *(tasks.own for tasks in drawn)]
+    tensors = [scores, factor, weights, logits, floor]
     assert {t.device for t in tensors} == {META}

@@ -10,7 +10,7 @@ import torch
 from conftest import TINY
 
 import varscale
-from varscale.classifier import FewShotClassifier
+from varscale.classifier import FewShotClassifier, learner
 from varscale.cli.main import main
 from varscale.export import classifier as onnx_classifier
 from varscale.export import model as onnx_model
@@ -129,29 +129,26 @@ def test_a_number_that_no_support_has_does_not_move_the_others(host, tmp_path):
     np.testing.assert_allclose(np.delete(gap, 2, 1), none, atol=1e-6)
 
 
-def fitted(**how):
-    """Classes of one to four examples, and a classifier whose scale was learned on others."""
+def fitted():
+    """Classes of one to four examples, and a classifier whose prior was learned on others."""
     draw = np.random.default_rng(0)
     base, y = draw.normal(size=(24, 6)), np.repeat(np.arange(24), 10)
-    learned = FewShotClassifier(**how).fit(base[y] + 0.6 * draw.normal(size=(240, 6)), y).prior_
+    learned = FewShotClassifier().fit(base[y] + 0.6 * draw.normal(size=(240, 6)), y).prior_
     labels = np.repeat(["a", "b", "c", "ü"], [1, 2, 3, 4])
-    centres = draw.normal(size=(4, 6))[np.repeat(np.arange(4), [1, 2, 3, 4])]
+    centres = 1 + draw.normal(size=(4, 6))[np.repeat(np.arange(4), [1, 2, 3, 4])]
     return FewShotClassifier(prior=learned).fit(centres + 0.6 * draw.normal(size=(10, 6)), labels)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"center": False, "shrinkage": None},
-        {"scaler": "d-svs", "shrinkage": 0.5, "steps": 20},
-    ],
-)
-def test_a_fitted_classifier_equals_its_graph(how, tmp_path, capsys):
+@pytest.mark.parametrize("most", [2048, 5], ids=["whitened", "not whitened"])
+def test_a_fitted_classifier_equals_its_graph(most, tmp_path, capsys, monkeypatch):
     import onnx
     import onnxruntime
 
-    classifier = fitted(**how)
+    monkeypatch.setattr(learner, "MOST_DIMENSIONS", most)
+    classifier = fitted()
+    assert (classifier.prior_.whitening.matrix is None) == (most == 5)
+    assert classifier.prior_.query_power != 0
+    assert classifier.task_.place.weight > 0
     stored, path = tmp_path / "few.safetensors", tmp_path / "few.onnx"
     classifier.save(stored)
     assert main(["export", str(stored), str(path), "--reject", "0.3", "--json"]) == 0
@@ -178,11 +175,23 @@ def test_a_fitted_classifier_equals_its_graph(how, tmp_path, capsys):
 
 
 def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
-    classifier, path = fitted(center=False, shrinkage=None), tmp_path / "x.onnx"
+    classifier, path = fitted(), tmp_path / "x.onnx"
     monkeypatch.setattr(onnx_classifier, "log_softmax", lambda x: log_softmax(1.001 * x))
     with pytest.raises(ValueError, match="differs from the model"):
         onnx_classifier.export_classifier(classifier, path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("prior", [None, 12.0], ids=["broad", "fixed"])
+def test_a_classifier_without_base_classes_equals_its_graph(prior, tmp_path):
+    draw, y = np.random.default_rng(0), np.repeat(np.arange(4), [2, 3, 4, 5])
+    x = 2 + draw.normal(size=(4, 6))[y] + 0.6 * draw.normal(size=(14, 6))
+    classifier, path = FewShotClassifier(prior=prior).fit(x, y), tmp_path / "x.onnx"
+    assert onnx_classifier.export_classifier(classifier, path) < 1e-5
+    query = (2 + draw.normal(size=(50, 6))).astype(np.float32)
+    probability, unknown = session(path.read_bytes()).run(None, {"query": query})
+    np.testing.assert_allclose(probability, classifier.predict_proba(query), atol=1e-5)
+    assert not unknown.any()
 
 
 def test_embeddings_far_from_the_origin_owe_their_difference_to_rounding(tmp_path):

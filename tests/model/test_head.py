@@ -99,15 +99,15 @@ def test_impossible_offsets_are_refused(offset):
 
 @pytest.mark.parametrize("draws", [None, 3])
 def test_the_head_is_prototypes_similarity_laws_and_softmax(draws, generator):
-    """Against plain loops: class means, cosines, alpha, origin, shots, softmax, mean over draws."""
+    """Against plain loops: class means, cosines, alpha, shots, softmax, mean over draws."""
     episode = random_episode(shots=(1, 2, 5), queries=2, dim=4)
-    labels, origin, offset = episode.support_labels, 1.2, 0.6
+    labels, offset = episode.support_labels, 0.6
     host = hosts.PrototypicalNetwork(backbones.Identity(4), metric="cosine")
     q = gaussian(torch.tensor([[2.0, 1.0, 3.0, 5.0]]).double(), torch.full((1, 4), 0.1).double())
     alphas = q.loc if draws is None else torch.rand(draws, 1, 4, generator=generator).double()
     got = log_probabilities(
         host,
-        Scale(q, offset, origin),
+        Scale(q, offset),
         episode.query,
         host.references(episode.support, labels, n_way=3),
         labels,
@@ -123,7 +123,7 @@ def test_the_head_is_prototypes_similarity_laws_and_softmax(draws, generator):
                 centre = [sum(column) / len(own) for column in zip(*own, strict=True)]
                 sizes = [sum(v * v for v in x) ** 0.5 for x in (query, centre)]
                 terms = zip(alpha, query, centre, strict=True)
-                scores.append(origin * sum(a * x * c for a, x, c in terms) / sizes[0] / sizes[1])
+                scores.append(sum(a * x * c for a, x, c in terms) / sizes[0] / sizes[1])
                 counts.append(len(own))
             middle = sum(scores) / 3
             logits = [n / (n + offset) * (s - middle) for n, s in zip(counts, scores, strict=True)]

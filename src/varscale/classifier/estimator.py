@@ -1,11 +1,10 @@
 """Few-shot classification of embeddings: a scikit-learn estimator."""
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier.file import read_classifier, write_classifier
-from varscale.classifier.learner import PriorLearner, ScalerName
-from varscale.classifier.prior import LARGEST, Prior, fixed_prior
-from varscale.learn.quadrature import GUESS
+from varscale.classifier.file import FITTED, read_classifier, write_classifier
+from varscale.classifier.learner import learn_prior
+from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior, unit_of
+from varscale.classifier.task import fit_task
 
 UNKNOWN = "unknown"
 """The answer of `predict` to a query that it rejects."""
@@ -30,33 +29,26 @@ CHUNK = 1 << 24
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify by the nearest class mean, with calibrated probabilities.
+    """Classify from a few examples, with calibrated probabilities and nothing to tune.
 
-    `fit` learns the scale of the metric on tasks drawn from the given classes, then stores the
-    class means. New classes need no learning: give them to `partial_fit`, or hand `prior_` to
-    another classifier.
+    Base classes teach a prior; the examples of a task update it. `fit` learns the prior from the
+    given classes, unless one was passed, then updates it by their examples. New classes need no
+    learning: give them to `partial_fit`, or hand `prior_` to another classifier.
 
     Args:
         prior: What base classes teach: origin, whitening, scale, thresholds. `None` learns it from
-            the classes given to `fit`. Pass another classifier's `prior_` to use it as it is, or a
-            number for the plain cosine at that scale; then the arguments below have no effect.
-        scaler: `svs`, one scale; or `d-svs`, one weight per dimension under a hierarchical prior.
-        center: Put the origin at the mean of the base classes.
-        shrinkage: Of the covariance within classes towards the identity, before whitening by it:
-            0 to 1, `None` for no whitening, `"auto"` for 0.9 where the data support it.
-        effective_tasks: Strength of the data against `d-svs`'s prior, in independent tasks; larger
-            lets dimensions differ more. An eighth of the number of classes when not given; `"cv"`
-            chooses it on held-out classes (M30).
-        init: Initial value of the scale; the result does not depend on it.
-        steps: Training steps of `d-svs`.
+            the classes given to `fit`. Pass another classifier's `prior_` to use it, or a number
+            for the plain cosine at that scale, which examples do not change.
         random_state: Seed, as scikit-learn takes it; `None` is 0.
 
     Attributes:
         classes_: The classes, sorted.
-        prior_: What base classes taught: a metric and the posterior of its scale; see `Prior`.
-        centres_: Mean embedding of each class.
-        counts_: Examples of each class.
-        own_: Whether the class is one of those that the prior was learned on.
+        prior_: What base classes taught; see `Prior`.
+        task_: What the examples added: origin, scale, class weights; see `classifier.task.Task`.
+        examples_: The examples.
+        labels_: The class of each, as a place in `classes_`.
+        counts_: Examples of each class; 0 for a class of which only the name is known.
+        names_: Embeddings of the names of the classes, NaN where there is none; `None` without.
         n_features_in_: Embedding size.
 
     Example:
@@ -68,48 +60,38 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (1, 20)
     """
 
-    def __init__(
-        self,
-        *,
-        prior: Prior | float | None = None,
-        scaler: ScalerName = "svs",
-        center: bool = True,
-        shrinkage: float | Literal["auto"] | None = "auto",
-        effective_tasks: float | Literal["cv"] | None = None,
-        init: float = 20.0,
-        steps: int = 150,
-        random_state: int | None = 0,
-    ) -> None:
+    def __init__(self, *, prior: Prior | float | None = None, random_state: int | None = 0) -> None:
         self.prior = prior
-        self.scaler = scaler
-        self.center = center
-        self.shrinkage = shrinkage
-        self.effective_tasks = effective_tasks
-        self.init = init
-        self.steps = steps
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "FewShotClassifier":
-        """Learn a prior from the given classes, unless one was passed, and store their means.
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, names: Mapping[Any, ArrayLike] | None = None
+    ) -> "FewShotClassifier":
+        """Learn a prior from the given classes, unless one was passed, and update it by them.
 
         Args:
-            X: Embeddings, (n, dim).
+            X: Embeddings, (n, dim). The order of the examples of a class matters a little: it deals
+                them into parts (M40).
             y: Their classes: numbers or strings.
+            names: Embedding of the name or description of each class, by class, made by the same
+                embedder. A class without examples is known by its name alone.
         """
         items, labels = self._check(X, y, reset=True)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2 and self.prior is None:
+        known = self._check_names(names, labels)
+        classes, numbers, table = _arrange(labels, known, items.shape[1])
+        if len(classes) < 2 and self.prior is None:
             raise ValueError(
                 "Expected at least 2 classes to learn from, got one class. Add more, or pass prior."
             )
-        self.prior_ = self._learn(torch.from_numpy(items), numbers.astype(np.int64))
-        self.counts_ = np.bincount(numbers)
-        self.own_ = (self.counts_ > 1) & (self.prior is None)
-        self.centres_ = _sums(items, numbers, len(self.classes_)) / self.counts_[:, None]
-        return self
+        self.prior_ = self._learn(torch.from_numpy(items), numbers, table)
+        return self._update(classes, items, numbers, table)
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        names: Mapping[Any, ArrayLike] | None = None,
     ) -> "FewShotClassifier":
         """Add examples, of new classes or of known ones; the prior stays as it is.
 
@@ -117,30 +99,55 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: Embeddings.
             y: Their classes.
             classes: Ignored; new classes may appear in any call. Present for API consistency.
+            names: As in `fit`; added to those that are known.
         """
         if not hasattr(self, "prior_"):
-            return self.fit(X, y)
+            return self.fit(X, y, names)
         items, labels = self._check(X, y, reset=False)
         if (labels.dtype.kind in "OSU") != (self.classes_.dtype.kind in "OSU"):
-            known, got = self.classes_.tolist()[0], labels.tolist()[0]
-            raise ValueError(f"Expected classes like {known!r}, got {got!r}.")
-        known = self.classes_
-        self.classes_ = np.union1d(known, labels)
-        n, place = len(self.classes_), np.searchsorted(self.classes_, known)
-        total = _place(self.centres_ * self.counts_[:, None], place, n)
-        numbers = np.searchsorted(self.classes_, labels)
-        self.own_ = _place(self.own_, place, n)
-        self.counts_ = _place(self.counts_, place, n) + np.bincount(numbers, minlength=n)
-        self.centres_ = (total + _sums(items, numbers, n)) / self.counts_[:, None]
+            first, got = self.classes_.tolist()[0], labels.tolist()[0]
+            raise ValueError(f"Expected classes like {first!r}, got {got!r}.")
+        known = {}
+        if self.names_ is not None:
+            has = ~np.isnan(self.names_).any(1)
+            known = dict(zip(self.classes_[has].tolist(), self.names_[has], strict=True))
+        known |= self._check_names(names, labels)
+        labels = np.concatenate([self.classes_[self.labels_], labels])
+        found, numbers, table = _arrange(labels, known, items.shape[1])
+        return self._update(found, np.concatenate([self.examples_, items]), numbers, table)
+
+    def _update(
+        self, classes: np.ndarray, items: np.ndarray, numbers: np.ndarray, names: np.ndarray | None
+    ) -> "FewShotClassifier":
+        """Take the examples, and update the prior by them."""
+        self.classes_, self.examples_, self.labels_ = classes, items, numbers
+        self.names_, self.counts_ = names, np.bincount(numbers, minlength=len(classes))
+        x, y = torch.from_numpy(items), torch.from_numpy(numbers)
+        table = None if names is None else torch.from_numpy(names)
+        self.task_ = fit_task(self.prior_, x, y, len(classes), table)
+        if self.counts_.max() == 1 and (far := self.task_.distance()) is not None:
+            warnings.warn(
+                f"These classes are unlike the base classes of the prior: {far}. With one example "
+                "of each, probabilities may be off; two or more correct them.",
+                stacklevel=3,
+            )
         return self
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probability of each class, in the order of `classes_`."""
+    def predict_proba(self, X: ArrayLike, transductive: bool = False) -> np.ndarray:
+        """Probability of each class, in the order of `classes_`.
+
+        Args:
+            X: Embeddings.
+            transductive: Let all queries of this call tell where their classes lie and how frequent
+                these are (M44). More accurate with few examples; then the answer to a query depends
+                on the others.
+        """
         items = self._queries(X)
-        out = np.empty((len(items), len(self.classes_)), items.dtype)
-        for part, log_p in self._probabilities(items):
-            out[part] = log_p.exp().numpy()
-        return out
+        if not transductive:
+            return self._probabilities(items)
+        with torch.inference_mode():
+            log_p = self.task_.transduce(torch.from_numpy(items))
+        return log_p.exp().numpy().astype(items.dtype)
 
     def predict(self, X: ArrayLike, reject: float | None = None) -> np.ndarray:
         """The most likely class of each query, or "unknown" (in an array of objects).
@@ -155,52 +162,49 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"Expected no class called {UNKNOWN!r}: that is what rejecting answers."
             )
-        answer = np.empty(len(items), dtype=np.int64)
-        for part, log_p in self._probabilities(items):
-            answer[part] = log_p.argmax(-1).numpy()
-        labels = self.classes_[answer]
+        labels: np.ndarray = self.classes_[self._probabilities(items).argmax(-1)]
         if reject is None:
             return labels
         labels = labels.astype(object)
-        labels[self._unknown(items, reject)] = UNKNOWN
+        labels[~self._sets(items, reject).any(-1)] = UNKNOWN
         return labels
+
+    def predict_set(self, X: ArrayLike, error: float = 0.1) -> np.ndarray:
+        """The classes that each query may belong to: true or false, (n, classes).
+
+        The true class is among them for at least a share 1 - `error` of the queries, on average
+        over base and new classes (M42). A query without any belongs to none of the classes.
+        """
+        return self._sets(self._queries(X), error)
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes; see `reject` of `predict`."""
-        return self._unknown(self._queries(X), reject)
-
-    def _unknown(self, items: np.ndarray, reject: float) -> np.ndarray:
-        floor = self.prior_.floor(torch.from_numpy(self.counts_), reject)
-        out = np.empty(len(items), dtype=bool)
-        for part, similarity in self._similarities(items):
-            out[part] = (similarity < floor).all(-1).numpy()
-        return out
+        return np.asarray(~self._sets(self._queries(X), reject).any(-1))
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to its most similar class; low if it is unknown."""
         items = self._queries(X)
         out = np.empty(len(items))
-        for part, similarity in self._similarities(items):
-            out[part] = similarity.max(-1).values.numpy()
+        for part, z in self._chunks(items):
+            out[part] = self.task_.similarity(z).amax(-1).numpy()
         return out
 
     def save(self, path: str | Path) -> None:
         """Write the classifier into one file, tensors and JSON."""
-        check_is_fitted(self, "centres_")
-        params = {**self.get_params(deep=False), "prior": None, "random_state": None}
-        write_classifier(Path(path), vars(self), params)
+        check_is_fitted(self, "task_")
+        write_classifier(Path(path), vars(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":
         """Load a saved classifier. Never executes code; fitted again, it keeps its prior."""
-        fitted, params = read_classifier(Path(path))
-        try:
-            self = cls(**{**params, "prior": fitted["prior_"], "random_state": 0})
-        except TypeError as e:
-            raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        return self
+        fitted = read_classifier(Path(path))
+        self = cls(prior=fitted["prior_"])
+        for name in ("prior_", "n_features_in_", "feature_names_in_"):
+            if name in fitted:
+                setattr(self, name, fitted[name])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it was said when the classifier was fitted
+            return self._update(*(fitted[name] for name in FITTED))
 
     @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
     def _check(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -212,10 +216,27 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @np.errstate(invalid="ignore")
     def _queries(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self, "centres_")
+        check_is_fitted(self, "task_")
         return _wide(validate_data(self, X, reset=False, dtype=DTYPES))
 
-    def _learn(self, x: Tensor, labels: np.ndarray) -> Prior:
+    def _check_names(
+        self, names: Mapping[Any, ArrayLike] | None, labels: np.ndarray
+    ) -> dict[Any, np.ndarray]:
+        """Check names of classes; raise ValueError if one cannot be that."""
+        found = {}
+        for label, name in (names or {}).items():
+            vector = np.asarray(name, dtype=np.float64)
+            if vector.shape != (self.n_features_in_,) or not np.isfinite(vector).all():
+                raise ValueError(
+                    f"Expected an embedding of {self.n_features_in_} finite numbers as the name of "
+                    f"{label!r}, got shape {vector.shape}."
+                )
+            if isinstance(label, str) != (labels.dtype.kind in "OSU"):
+                raise ValueError(f"Expected names of classes like {labels[0]!r}, got {label!r}.")
+            found[label] = vector
+        return found
+
+    def _learn(self, x: Tensor, labels: np.ndarray, names: np.ndarray | None) -> Prior:
         dim = x.shape[1]
         if isinstance(self.prior, Prior):
             if self.prior.dim != dim:
@@ -229,51 +250,55 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "Expected prior to be a number or a classifier's prior_, got "
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
-            return fixed_prior(self.prior, dim)
-        options = {f.name: getattr(self, f.name) for f in fields(PriorLearner) if f.name != "seed"}
-        learned = PriorLearner(**options, seed=_seed(self.random_state))(x, labels)
-        if learned is None:
+            return fixed_prior(self.prior, dim, unit_of(x.abs().max().double()).item())
+        if np.bincount(labels).max() == 1 and names is None:
             warnings.warn(
-                "Fewer than two classes have two examples, so no scale can be learned. "
-                f"Probabilities use a scale of {GUESS:g}, which is a guess. Give more examples, or "
-                "pass a prior learned on other classes.",
+                "No class has two examples, so nothing tells the scale. Probabilities use a scale "
+                f"of {GUESS:g}, which is a guess. Give more examples, or pass a prior learned on "
+                "other classes.",
                 stacklevel=3,
             )
-            return fixed_prior(GUESS, dim, shot_offset=0.5)
-        return learned
+        table = None if names is None else torch.from_numpy(names)
+        return learn_prior(x, labels, seed=_seed(self.random_state), names=table)
 
-    def _similarities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-        """Yield similarities to all classes, some queries at a time."""
-        for part, query, references in self._chunks(items):
-            yield part, self.prior_.metric.similarity(query, references)[0]
+    def _probabilities(self, items: np.ndarray) -> np.ndarray:
+        out = np.empty((len(items), len(self.classes_)), items.dtype)
+        for part, z in self._chunks(items):
+            out[part] = self.task_.log_probabilities(z).exp().numpy()
+        return out
 
-    def _probabilities(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-        """Yield log-probabilities of all classes, some queries at a time."""
-        count, own = torch.from_numpy(self.counts_), torch.from_numpy(self.own_)
-        for part, query, references in self._chunks(items):
-            yield part, self.prior_.log_probabilities(query, references, count, own)[0]
+    def _sets(self, items: np.ndarray, error: float) -> np.ndarray:
+        """Classes that do not reject each query."""
+        floor = self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), error)
+        out = np.empty((len(items), len(self.classes_)), dtype=bool)
+        for part, z in self._chunks(items):
+            out[part] = (self.task_.similarity(z) >= floor).numpy()
+        return out
 
-    def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+        """Yield unit vectors, some queries at a time."""
         size = max(1, CHUNK // (len(self.classes_) + items.shape[1]))
         with torch.inference_mode():
-            references = self.prior_.metric.references(torch.from_numpy(self.centres_[None]))
             for start in range(0, len(items), size):
                 part = slice(start, start + size)
-                yield part, torch.from_numpy(items[None, part]), references
+                yield part, self.task_.embed(torch.from_numpy(items[part]))
 
 
-def _place(values: np.ndarray, place: np.ndarray, n: int) -> np.ndarray:
-    """Place values of some classes among those of n; the others are zero."""
-    out = np.zeros((n, *values.shape[1:]), values.dtype)
-    out[place] = values
-    return out
-
-
-def _sums(items: np.ndarray, numbers: np.ndarray, n_classes: int) -> np.ndarray:
-    """Sum of the items of each class, in float64."""
-    total = torch.zeros(n_classes, items.shape[1], dtype=torch.float64)
-    total.index_add_(0, torch.from_numpy(numbers), torch.from_numpy(items).double())
-    return total.numpy()
+def _arrange(
+    labels: np.ndarray, names: Mapping[Any, np.ndarray], dim: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Sort classes of examples and names; number the examples; names as a table."""
+    classes = np.unique(labels)
+    if not names:
+        return classes, np.searchsorted(classes, labels).astype(np.int64), None
+    classes = np.union1d(
+        classes,
+        np.array(list(names), dtype=classes.dtype if classes.dtype.kind not in "US" else None),
+    )
+    table = np.full((len(classes), dim), np.nan)
+    for label, name in names.items():
+        table[np.searchsorted(classes, label)] = name
+    return classes, np.searchsorted(classes, labels).astype(np.int64), table
 
 
 def _wide(items: np.ndarray) -> np.ndarray:

@@ -14,17 +14,19 @@ from varscale.classifier.prior import Prior
 from varscale.core.files import write_whole
 from varscale.version import __version__
 
-ARRAYS = ("centres", "counts", "own")
+ARRAYS = ("examples", "labels", "names")
+FITTED = ("classes_", "examples_", "labels_", "names_")
+"""What fitting is made of, beside the prior."""
 
 
-def write_classifier(path: Path, fitted: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Write what fitting has set, and the arguments of a classifier, whole or not at all."""
+def write_classifier(path: Path, fitted: Mapping[str, Any]) -> None:
+    """Write what fitting has set, whole or not at all."""
     prior, features = fitted["prior_"], fitted.get("feature_names_in_")
-    tensors = {name: torch.from_numpy(fitted[f"{name}_"]) for name in ARRAYS}
+    arrays = {name: fitted[f"{name}_"] for name in ARRAYS if fitted[f"{name}_"] is not None}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     facts = {
         "version": __version__,
         "classes": fitted["classes_"].tolist(),
-        "params": dict(params),
         "prior": prior.facts(),
         "features": None if features is None else features.tolist(),
     }
@@ -32,8 +34,8 @@ def write_classifier(path: Path, fitted: Mapping[str, Any], params: Mapping[str,
     write_whole(path, save({**tensors, **prior.tensors()}, {"varscale": content}))
 
 
-def read_classifier(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read `fitted` and `params`. Never executes code; invalid contents raise ValueError."""
+def read_classifier(path: Path) -> dict[str, Any]:
+    """Read what fitting had set. Never executes code; invalid contents raise ValueError."""
     if not path.is_file():
         got = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"Expected a model written by varscale fit at {path}, got {got}.")
@@ -47,39 +49,50 @@ def read_classifier(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             facts = json.loads((file.metadata() or {})["varscale"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         classes, features = np.array(facts["classes"]), facts["features"]
-        arrays = {name: tensors[name].numpy() for name in ARRAYS}
-        prior, params = Prior.restore(facts["prior"], tensors), dict(facts["params"])
+        arrays = {name: tensors[name].numpy() for name in ARRAYS if name in tensors}
+        prior = Prior.restore(facts["prior"], tensors)
         _check(classes, **arrays, dim=prior.dim, features=features)
     except (SafetensorError, LookupError, TypeError, ValueError, OSError, RecursionError) as e:
         raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
     fitted = {"classes_": classes, "prior_": prior, "n_features_in_": prior.dim}
-    fitted |= {f"{name}_": array for name, array in arrays.items()}
+    fitted |= {f"{name}_": arrays.get(name) for name in ARRAYS}
     if features is not None:
         fitted["feature_names_in_"] = np.array(features, dtype=object)
-    return fitted, params
+    return fitted
 
 
 def _check(
     classes: np.ndarray,
-    centres: np.ndarray,
-    counts: np.ndarray,
-    own: np.ndarray,
+    examples: np.ndarray,
+    labels: np.ndarray,
     dim: int,
     features: list[str] | None,
+    names: np.ndarray | None = None,
 ) -> None:
-    n = len(classes)
     if classes.ndim != 1 or classes.dtype.kind not in "biufU":
         raise ValueError("expected classes that are numbers or strings")
     if not np.array_equal(classes, np.unique(classes)):
         raise ValueError("expected sorted, distinct classes")
-    if centres.shape != (n, dim) or {counts.shape, own.shape} != {(n,)}:
-        raise ValueError("class means or counts have the wrong size")
+    if examples.shape != (len(labels), dim) or labels.shape != (len(examples),):
+        raise ValueError("examples or labels have the wrong size")
     if features is not None and len(features) != dim:
         raise ValueError("the number of feature names is wrong")
-    if own.dtype != np.bool_:
-        raise ValueError("expected own to be true or false")
-    if not np.isfinite(centres).all() or (counts < 1).any():
-        raise ValueError("class means must be finite and of at least one example")
+    if labels.dtype != np.int64 or examples.dtype not in (np.float32, np.float64):
+        raise ValueError("examples or labels have the wrong type")
+    known = np.zeros(len(classes), dtype=bool)
+    if len(labels) and (labels.min() < 0 or labels.max() >= len(classes)):
+        raise ValueError("labels are out of range")
+    known[labels] = True
+    if names is not None:
+        if names.shape != (len(classes), dim) or names.dtype != np.float64:
+            raise ValueError("names have the wrong size or type")
+        if np.isinf(names).any():
+            raise ValueError("names must be finite")
+        known |= ~np.isnan(names).any(1)
+    if not known.all():
+        raise ValueError("expected an example or a name of each class")
+    if not np.isfinite(examples).all():
+        raise ValueError("examples must be finite")
 
 
 def _array_file(path: Path) -> str | None:

@@ -2,16 +2,23 @@
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from varscale.classifier.prior import WeightedCosine
+from varscale.classifier.prior import Prior
+from varscale.classifier.task import place_task
 from varscale.data.mixed import MixedTasks
 from varscale.learn.quadrature import Similarities
 from varscale.model.rows import take_rows
 
 
 def draw_similarities(
-    metric: WeightedCosine, x: Tensor, labels: np.ndarray, names: np.ndarray, seed: int, number: int
+    prior: Prior,
+    x: Float[Tensor, "item dim"],
+    labels: Int[np.ndarray, " item"],
+    names: Int[np.ndarray, " item"],
+    seed: int,
+    number: int,
 ) -> list[Similarities]:
     """Draw tasks of all shapes that some classes have items for, in stream `number` of a seed.
 
@@ -22,18 +29,14 @@ def draw_similarities(
     )
     base_class = torch.zeros(int(labels.max()) + 1, dtype=torch.long)
     base_class[torch.from_numpy(labels)] = torch.from_numpy(names)
-    base_class = base_class.to(x.device, non_blocking=True)
-    drawn = []
-    host, table = metric.host, metric.embed(x)
+    drawn, table = [], prior.embed(x.double())
     for step in range(len(tasks)):
-        rows = tasks.batch(step, 8, x.device)
-        given, n_way = rows.support_labels, rows.n_way
-        references = host.references(take_rows(table, rows.support), given, n_way=n_way)
-        query, weight = take_rows(table, rows.query), metric.weight.to(table)
-        similarity = host.logits(query, references, given, weight, n_way=n_way)
-        shot = rows.support.shape[1] // n_way
+        rows = tasks.batch(step, 8)
+        place = place_task(prior, take_rows(table, rows.support), rows.support_labels, rows.n_way)
+        similarity = place.unit(take_rows(table, rows.query)) @ place.references.mT
+        shot = rows.support.shape[1] // rows.n_way
         classes = base_class[rows.classes.gather(1, rows.query_labels)]
-        drawn.append(Similarities(shot, similarity, rows.query_labels, classes))
+        drawn.append(Similarities(shot, similarity, rows.query_labels, classes, place.spread))
     return drawn
 
 
@@ -42,7 +45,7 @@ def join(drawn: list[Similarities]) -> list[Similarities]:
     shapes: dict[tuple[int, ...], list[Similarities]] = {}
     for tasks in drawn:
         shapes.setdefault((tasks.shot, *tasks.similarity.shape[1:]), []).append(tasks)
-    names = ("similarity", "labels", "classes")
+    names = ("similarity", "labels", "classes", "factor")
     return [
         Similarities(shot, *(torch.cat([getattr(p, name) for p in parts]) for name in names))
         for (shot, *_), parts in shapes.items()

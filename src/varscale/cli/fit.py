@@ -6,7 +6,6 @@ import torch
 from jsonargparse import Namespace
 
 from varscale.classifier import FewShotClassifier, Prior
-from varscale.classifier.learner import ScalerName
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.items.embedded import Items, read_embedded
@@ -29,16 +28,13 @@ SOURCE = (
     option("model", "file to write"),
     *SOURCE,
     option("--prior FILE", "fitted classifier whose prior to use; or a number, the fixed scale"),
-    option(
-        "--scaler", "learn one scale (svs, the default) or one per dimension (d-svs)", ScalerName
-    ),
     option("--add FILE", "fitted classifier to add these items to; keeps its prior"),
     option("--seed", "seed of the fit", default=0),
 )
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
-    if sum(given is not None for given in (args.prior, args.scaler, args.add)) > 1:
-        raise ValueError("--prior, --scaler and --add are mutually exclusive.")
+    if args.prior is not None and args.add is not None:
+        raise ValueError("--prior and --add are mutually exclusive.")
     model = Path(args.model)
     if model.exists() and model.samefile(args.source):
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
@@ -54,20 +50,19 @@ def run(args: Namespace) -> None:
         classifier = FewShotClassifier.load(args.add)
         classifier.partial_fit(items.embeddings, items.classes)
     else:
-        classifier = FewShotClassifier(
-            prior=_prior(args.prior), scaler=args.scaler or "svs", random_state=args.seed
-        )
+        classifier = FewShotClassifier(prior=_prior(args.prior), random_state=args.seed)
         classifier.fit(items.embeddings, items.classes)
     classifier.save(model)
-    prior, counts = classifier.prior_, classifier.counts_
+    prior, counts, task = classifier.prior_, classifier.counts_, classifier.task_
     least = prior.conformity and prior.conformity.smallest_share(torch.from_numpy(counts))
     facts = {
         "model": str(model),
         "classes": len(classifier.classes_),
         "items": int(counts.sum()),
         "dim": prior.dim,
-        "scale": prior.mean,
-        "scale_std": prior.std,
+        "scale": task.alpha.item(),
+        "prior_scale": prior.mean,
+        "prior_scale_std": prior.std,
         "shot_offset": prior.shot_offset,
         "learned_on": prior.n_classes,
         "smallest_reject": least,  # nothing is rejected at smaller shares
@@ -75,6 +70,7 @@ def run(args: Namespace) -> None:
     shown = (
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers.\n"
         f"{prior}\n"
+        f"Scale of these classes: {task.alpha.item():.3g}\n"
         f"Next: varscale predict {model} QUERIES"
     )
     reply(args, facts, shown)

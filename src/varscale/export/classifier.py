@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from varscale.classifier import FewShotClassifier
 from varscale.export.onnx import trace, write_checked
-from varscale.functional import log_softmax
+from varscale.functional import log_softmax, query_logits, unit
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -23,31 +23,27 @@ class ClassifierGraph(nn.Module):
 
     origin: Tensor
     matrix: Tensor | None
+    centre: Tensor
     references: Tensor
-    labels: Tensor
-    count: Tensor
-    weight: Tensor
-    factor: Tensor
+    weights: Tensor
     floor: Tensor
 
     def __init__(self, classifier: FewShotClassifier, reject: float | None) -> None:
         super().__init__()
-        prior, count = classifier.prior_, torch.from_numpy(classifier.counts_)
-        metric, means = prior.metric, torch.from_numpy(classifier.centres_)
-        scale = prior.scale(torch.from_numpy(classifier.own_))
-        self.host, self.scale, matrix = metric.host, scale, metric.whitening.matrix
-        self.register_buffer("origin", metric.whitening.mean.float())
+        task, prior = classifier.task_, classifier.prior_
+        matrix, count = prior.whitening.matrix, torch.from_numpy(classifier.counts_)
+        self.query_power, self.top, self.unit = prior.query_power, prior.top, prior.unit
+        self.register_buffer("origin", prior.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
-        self.register_buffer("references", metric.references(means.unsqueeze(0)).float())
-        self.register_buffer("labels", torch.arange(len(count)).unsqueeze(0))
-        self.register_buffer("count", count.float())
-        self.register_buffer("weight", metric.weight.float())
-        self.register_buffer("factor", torch.as_tensor(scale.origin * prior.mean).float())
+        self.register_buffer("centre", task.place.origin.float())
+        self.register_buffer("references", task.place.references.float())
+        self.register_buffer("weights", task.weights.float())
         floor = torch.full((len(count),), -torch.inf)
         self.register_buffer(
             "floor", floor if reject is None else prior.floor(count, reject).float()
         )
-        if not all(x.isfinite().all() for x in (means.float(), self.origin, self.factor)):
+        means = torch.from_numpy(classifier.examples_).float()
+        if not all(x.isfinite().all() for x in (means, self.origin, self.centre, self.weights)):
             raise ValueError(
                 "Expected embeddings and a scale within the range of float32, got larger ones. "
                 "Divide the embeddings by a constant, and fit again."
@@ -57,13 +53,14 @@ class ClassifierGraph(nn.Module):
         self, query: Float[Tensor, "query dim"]
     ) -> tuple[Float[Tensor, "query way"], Bool[Tensor, " query"]]:
         """Class probabilities, and whether a query is unknown; a query with NaN is."""
-        query = query - self.origin
+        z = (query if self.unit == 1 else query / self.unit) - self.origin
         if self.matrix is not None:
-            query = query @ self.matrix
-        task = query.unsqueeze(0), self.references, self.labels
-        way = self.references.shape[1]
-        similarity = self.host.logits(*task, self.weight, n_way=way)[0]
-        logits = self.scale.at_shots(self.factor * similarity, self.count)  # linear in alpha
+            z = z @ self.matrix
+        z = unit(z - self.centre)
+        similarity = z @ self.references.mT
+        logits = query_logits(
+            z, self.references, self.weights, power=self.query_power, typical=self.top
+        )
         return log_softmax(logits).exp(), ~(similarity >= self.floor).any(-1)
 
 
@@ -91,8 +88,9 @@ def export_classifier(
 
 
 def differences(classifier: FewShotClassifier, graph: "InferenceSession") -> tuple[float, float]:
-    """Compare graph and classifier at class means, around and between these, and at zero."""
-    centres = classifier.centres_[:500]
+    """Compare graph and classifier at examples, around and between these, and at zero."""
+    first = np.unique(classifier.labels_, return_index=True)[1]
+    centres = classifier.examples_[first[:500]]  # an example of each class
     noise = torch.randn(4, *centres.shape, generator=torch.Generator().manual_seed(0)).numpy()
     around = centres + noise * centres.std(0)
     # nearer to one class: halfway may be the origin

@@ -21,6 +21,7 @@ from varscale.functional.bound import (
 )
 from varscale.functional.film import Condition, film
 from varscale.functional.pooling import class_logsumexp, class_means
+from varscale.functional.probe import fit_probe
 from varscale.functional.prototypes import (
     attention_logits,
     normalize,
@@ -37,7 +38,16 @@ from varscale.functional.similarity import (
     norm_logits,
     squared_euclidean,
 )
-from varscale.functional.whitening import Whitening, origin_factor, within_covariance
+from varscale.functional.task import (
+    class_spread,
+    leave_one_out,
+    query_factor,
+    query_logits,
+    scale_factor,
+    task_origin,
+)
+from varscale.functional.transduction import transduce
+from varscale.functional.whitening import Whitening, within_covariance
 
 __all__ = [
     "Condition",
@@ -47,22 +57,29 @@ __all__ = [
     "center",
     "class_logsumexp",
     "class_means",
+    "class_spread",
     "cosine_logits",
     "dot_logits",
     "euclidean_logits",
     "film",
+    "fit_probe",
     "gaussian_kl",
+    "leave_one_out",
     "log_predictive",
     "log_softmax",
     "norm_logits",
     "normalize",
-    "origin_factor",
     "prototypes",
+    "query_factor",
+    "query_logits",
     "query_nll",
+    "scale_factor",
     "shot_factor",
     "squared_euclidean",
+    "task_origin",
     "task_prototype",
     "temper",
+    "transduce",
     "unit",
     "within_covariance",
 ]

@@ -21,7 +21,7 @@ def shot_factor(
 
 
 def temper(
-    logits: Float[Tensor, "*batch query way"], factor: Float[Tensor, "*#batch 1 way"]
+    logits: Float[Tensor, "*batch query way"], factor: Float[Tensor, "*#batch #query way"]
 ) -> Float[Tensor, "*batch query way"]:
     r"""Multiply the scores of each class by its own factor, about the mean score (M24).
 

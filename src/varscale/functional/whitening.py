@@ -33,26 +33,23 @@ class Whitening:
         x: Float[Tensor, "item dim"],
         labels: Integer[Tensor, " item"],
         *,
-        center: bool = True,
         shrinkage: float | None = None,
     ) -> "Whitening":
         r"""Learn the map from base classes.
 
+        The origin is the mean of the class means, so that a class of many items counts no more than
+        the others.
+
         Args:
             x: Embeddings of base classes.
             labels: Their classes, 0, 1, and so on.
-            center: Move the origin to the mean of the class means, so that a class of many items
-                counts no more than the others.
             shrinkage: $\rho$ in $\Sigma_\rho = (1 - \rho) \Sigma + \rho \frac{\operatorname{tr}
                 \Sigma}{M} I$, with $\Sigma$ the covariance within classes: $W = Q \Lambda^{-1/2}$
                 of $\Sigma_\rho = Q \Lambda Q^\top$. 1 only rotates into the eigenbasis, 0 is plain
                 whitening, `None` leaves the axes unchanged.
         """
-        mean = x.new_zeros(x.shape[1])
-        if center:
-            mean = prototypes(
-                x, labels.to(x.device, non_blocking=True), int(labels.max()) + 1
-            ).mean(0)
+        places = labels.to(x.device, non_blocking=True)
+        mean = prototypes(x, places, int(labels.max()) + 1).mean(0)
         if shrinkage is None:
             return cls(mean)
         values, vectors = torch.linalg.eigh(within_covariance(x.double(), labels))
@@ -61,14 +58,6 @@ class Whitening:
         tiny = torch.finfo(x.dtype).tiny
         ratio = (values / values.mean().clamp_min(tiny)).clamp_min(torch.finfo(x.dtype).eps)
         return cls(mean, (vectors * ratio.rsqrt()).to(x.dtype).contiguous())
-
-
-def origin_factor(n_classes: float, *, own: bool) -> float:
-    r"""Factor on the scale of the cosine if the origin is the mean of $C$ classes (M31).
-
-    $(1 + 1/C)^{3/4}$ for other classes, $(1 - 1/C)^{3/4}$ for those classes themselves.
-    """
-    return float((1 - 1 / n_classes if own else 1 + 1 / n_classes) ** 0.75)
 
 
 def within_covariance(

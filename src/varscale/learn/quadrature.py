@@ -1,4 +1,4 @@
-"""Fit a scale and its shot law to similarities, by quadrature: nothing is drawn."""
+"""Fit a scale and its laws to similarities, by quadrature: nothing is drawn."""
 
 import math
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from varscale.functional import log_softmax, query_nll
-from varscale.learn.selection import class_nll
-from varscale.model.head import Scale
+from varscale.functional import query_factor, query_nll, shot_factor
 from varscale.scalers import SVS
 
 GUESS = 20.0
 """Prior mean of the scale: about what sentence embeddings need."""
 PRIOR_SPREAD = 1.0
 """Prior standard deviation of the logarithm of the scale."""
+POWER_SPREAD = 0.5
+"""Prior standard deviation of the power of a query's similarity."""
 RESTARTS = 10
 """Restarts of the search, at most."""
-BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0)]
-"""Bounds of the logarithm of the scale, its spread, and the logarithm of the shot offset."""
+BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0), (-1.0, 1.0)]
+"""Bounds of the logarithm of the scale, its spread, the logarithm of the shot offset, the power."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,31 +34,47 @@ class Similarities:
         similarity: Similarity of queries and class means.
         labels: Class of each query in its task.
         classes: The same as a base class.
+        factor: What is known of the scale of each task, as a factor.
     """
 
     shot: int
     similarity: Float[Tensor, "task query way"]
     labels: Int[Tensor, "task query"]
     classes: Int[Tensor, "task query"]
+    factor: Float[Tensor, " task"]
 
     @property
     def own(self) -> Float[Tensor, "task query"]:
         """Similarity of a query and its own class."""
         return self.similarity.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
 
-    def logits(
-        self, scale: Scale, alpha: Float[Tensor, "*draws 1"], dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "*draws task query way"]:
-        """Class scores at values of alpha: the cosine is linear in it."""
-        count = torch.tensor([float(self.shot)], dtype=alpha.dtype)
-        grown = scale.at_shots((scale.origin * alpha).unsqueeze(-1), count)  # (*draws, 1, 1)
-        return grown.unsqueeze(-1) * self.similarity.to(dtype)
+    @property
+    def top(self) -> Float[Tensor, "task query 1"]:
+        """Similarity of a query and the class that is most similar."""
+        return self.similarity.amax(-1, keepdim=True)
 
 
-def fit_scale(
-    tasks: Sequence[Similarities], *, effective_tasks: float, init: float, origin: float = 1.0
-) -> Scale:
-    """Find the scale and the shot law that explain some tasks.
+@dataclass(frozen=True)
+class Law:
+    """The posterior of a scale, and how it depends on shots (M23) and on the query (M41).
+
+    Attributes:
+        mean: Its mean, at very many shots.
+        std: Its standard deviation.
+        shot_offset: b of the shot law.
+        query_power: Power of a query's similarity to its likeliest class.
+        top: The similarity at which that changes nothing.
+    """
+
+    mean: float
+    std: float
+    shot_offset: float
+    query_power: float
+    top: float
+
+
+def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: float) -> Law:
+    """Find the scale and the laws that explain some tasks (M31).
 
     SVS with a log-normal posterior; the expectation over it is a quadrature, so the optimum is
     found to the last digits.
@@ -67,7 +83,6 @@ def fit_scale(
         tasks: The tasks.
         effective_tasks: Independent tasks that they are worth.
         init: Initial value of the scale.
-        origin: Factor of the scale in these tasks (M31).
     """
     from scipy.optimize import minimize  # scikit-learn brings it
 
@@ -81,22 +96,25 @@ def fit_scale(
     ).double()
     assert isinstance(svs.sigma, nn.Parameter)
     log_offset = nn.Parameter(torch.tensor(math.log(0.5)).double())
-    parameters = [svs.loc, svs.sigma, log_offset]
+    power = nn.Parameter(torch.tensor(0.0).double())
+    parameters = [svs.loc, svs.sigma, log_offset, power]
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
-
-    def scale_now() -> Scale:
-        return Scale(svs(torch.zeros(1)), log_offset.exp(), origin)
+    tops = [each.top.double() for each in tasks]
+    top = float(np.mean([t.mean().item() for t in tops]).clip(0.05, 1))
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         vector_to_parameters(torch.from_numpy(values), parameters)
-        scale = scale_now()
-        alpha = svs.sample(scale.q, noise)  # (node, 1)
+        q = svs(torch.zeros(1))
+        alpha = svs.sample(q, noise)[..., None, None]  # (node, 1, 1, 1)
         total = torch.zeros(len(noise), dtype=torch.float64)
-        for each in tasks:
-            logits = each.logits(scale, alpha, torch.float64)
-            total = total + query_nll(logits, each.labels).mean(-1)
-        value = (share * total).sum() / len(tasks) + svs.penalty(scale.q)
+        for each, t in zip(tasks, tops, strict=True):
+            grown = shot_factor(torch.tensor([each.shot]).double(), log_offset.exp())
+            scores = each.similarity.double() * query_factor(t, power, top)
+            scores = scores * (grown * each.factor.double()).unsqueeze(-1).unsqueeze(-1)
+            total = total + query_nll(alpha * scores, each.labels).mean(-1)
+        prior = (power / POWER_SPREAD).square() / (2 * effective_tasks)
+        value = (share * total).sum() / len(tasks) + svs.penalty(q) + prior
         gradients = torch.autograd.grad(value, parameters)
         return value.item(), torch.cat([g.reshape(1) for g in gradients]).numpy()
 
@@ -106,17 +124,8 @@ def fit_scale(
         values = found.x
         if found.nit < 2:
             break
-    vector_to_parameters(torch.from_numpy(values), parameters)
-    for parameter in parameters:
-        parameter.requires_grad_(False)
-    return scale_now()
-
-
-def similarities_nll(tasks: Sequence[Similarities], scale: Scale) -> Float[np.ndarray, " class"]:
-    """Mean NLL of the queries of every base class, at the mean of a scale."""
-
-    def predict(each: Similarities) -> tuple[Tensor, Tensor, Tensor]:
-        log_p = log_softmax(each.logits(scale, scale.q.mean))
-        return log_p, each.labels, each.classes
-
-    return class_nll(map(predict, tasks))
+    with torch.no_grad():
+        vector_to_parameters(torch.from_numpy(values), parameters)
+        q = svs(torch.zeros(1))
+    offset = math.exp(values[2])
+    return Law(q.mean.item(), q.stddev.item(), offset, float(values[3]), top)

@@ -22,12 +22,10 @@ class Scale:
         q: Distribution of alpha, of batch shape (1 or dim) or (task, 1 or dim).
         shot_offset: b of the law n / (n + b) by which the scale grows with a class's number n of
             supports (M23); `None` if shots do not matter.
-        origin: Factor for an origin at the mean of other classes (M31).
     """
 
     q: Posterior
     shot_offset: Float[Tensor, ""] | float | None = None
-    origin: Float[Tensor, ""] | float = 1.0
 
     def at_shots(
         self, logits: Float[Tensor, "*batch query way"], count: Float[Tensor, "*#batch #way"]
@@ -62,8 +60,6 @@ def class_scores(
         n_way: Classes per task.
         count: Supports of each class; counted from the labels when not given.
     """
-    if not isinstance(scale.origin, float) or scale.origin != 1:
-        alpha = scale.origin * alpha
     logits = host.logits(query, references, labels, alpha, n_way=n_way)
     if scale.shot_offset is None:
         return logits

@@ -1,0 +1,173 @@
+"""What the examples of one task tell about it: origin, spread, left-out similarities (M37-M41)."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from varscale.functional.prototypes import EPS
+
+LEAST_TOP = 0.05
+"""Smallest similarity to the likeliest class that counts in M41."""
+HALVINGS = 20
+"""Bisections in the search of a factor: to a millionth of the prior's range."""
+
+
+def task_origin(
+    means: Float[Tensor, "*task way dim"], origin: Float[Tensor, " dim"]
+) -> tuple[Float[Tensor, "*task 1 dim"], Float[Tensor, "*task 1 1"]]:
+    r"""The origin of a task, between a given one and the mean of its classes (M37).
+
+    $o = m + w (\bar c - m)$ with $w = \max\big(0,\ 1 - \frac{V}{K \lVert \bar c - m \rVert^2}\big)$
+    and $V = \frac{1}{K - 1} \sum_k \lVert c_k - \bar c \rVert^2$
+
+    Args:
+        means: Class means $c_k$.
+        origin: The given one, $m$.
+
+    Returns:
+        $o$ and $w$. A task of one class keeps $m$.
+
+    Example:
+        >>> means = torch.tensor([[9.0, 1.0], [11.0, -1.0]])
+        >>> task_origin(means, torch.zeros(2))[0]
+        tensor([[9.8000, 0.0000]])
+    """
+    way = means.shape[-2]
+    centre = means.mean(-2, keepdim=True)  # (*task, 1, dim)
+    if way < 2:
+        return origin.expand_as(centre), torch.zeros_like(centre[..., :1])
+    spread = (means - centre).square().sum((-2, -1)).div(way - 1)[..., None, None]
+    distance = way * (centre - origin).square().sum(-1, keepdim=True)
+    weight = (1 - spread / distance.clamp_min(EPS**2)).clamp_min(0)
+    return origin + weight * (centre - origin), weight
+
+
+def class_spread(
+    means: Float[Tensor, "*task way dim"],
+    count: Float[Tensor, "*task way"],
+    within: Float[Tensor, ""] | float,
+) -> Float[Tensor, "*task"]:
+    r"""How far the classes of a task lie apart, without the noise of their means (M39).
+
+    $\hat b = \frac{1}{K - 1} \sum_k \lVert c_k - \bar c \rVert^2 - \frac{s}{K} \sum_k \frac1{n_k}$,
+    where $s$ is the variance `within` classes, over all dimensions. It may be negative.
+    """
+    centre = means.mean(-2, keepdim=True)
+    spread = (means - centre).square().sum((-2, -1)) / max(means.shape[-2] - 1, 1)
+    return spread - within * count.reciprocal().mean(-1)
+
+
+def leave_one_out(
+    items: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+    means: Float[Tensor, "*task way dim"],
+    count: Float[Tensor, "*task way"],
+    weight: Float[Tensor, "*task 1 1"],
+) -> Float[Tensor, "*task item way"]:
+    r"""Cosines of each example and the class means without it (M38), in closed form.
+
+    Without item $i$ of class $y$ that class has the mean $c_y + \delta_i$,
+    $\delta_i = (c_y - x_i) / (n_y - 1)$, and the origin moves by $\varepsilon_i = w \delta_i / K$.
+    All products come from $x_i^\top c_k$ and $c_j^\top c_k$: nothing of shape (item, way, dim).
+
+    Args:
+        items: Examples, from the origin of the task.
+        labels: Their classes.
+        means: Class means, from the same origin.
+        count: Examples of each class. An only example is not left out of its class.
+        weight: $w$ of `task_origin`.
+    """
+    way = means.shape[-2]
+    cross = items @ means.mT  # (*task, item, way)
+    gram = means @ means.mT  # (*task, way, way)
+    own_gram = gram.gather(-2, labels.unsqueeze(-1).expand(*labels.shape, way))
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    own = labels.unsqueeze(-1)
+    cross_own, gram_own = cross.gather(-1, own), own_gram.gather(-1, own)  # (*task, item, 1)
+    square = items.square().sum(-1, keepdim=True)
+    others = (count.gather(-1, labels) - 1).unsqueeze(-1)
+    left = torch.where(others > 0, 1 / others.clamp_min(1), 0.0)  # delta = left (c_y - x)
+    move = weight / way * left  # epsilon = move (c_y - x)
+    gap = gram_own - 2 * cross_own + square  # |c_y - x|^2
+    shift = move.square() * gap
+    query = square - 2 * move * (cross_own - square) + shift  # |x - epsilon|^2
+    inner = cross - move * (own_gram - cross) - move * (cross_own - square) + shift
+    norm = diagonal.unsqueeze(-2) - 2 * move * (own_gram - cross) + shift
+    rest = left - move  # the own mean moves by delta - epsilon
+    own_inner = cross_own + rest * (cross_own - square) - move * (gram_own - cross_own)
+    own_inner = own_inner - move * rest * gap
+    own_norm = gram_own + 2 * rest * (gram_own - cross_own) + rest.square() * gap
+    inner = inner.scatter(-1, own, own_inner)
+    norm = norm.scatter(-1, own, own_norm)
+    length = (query * norm).clamp_min(0).sqrt()
+    return torch.where(length > EPS, inner / length.clamp_min(EPS), 0.0).clamp(-1, 1)
+
+
+def scale_factor(
+    logits: Float[Tensor, "*task item way"],
+    labels: Integer[Tensor, "*task item"],
+    weight: Float[Tensor, "*task item"],
+    spread: float,
+) -> Float[Tensor, "*task"]:
+    r"""The factor of the scale that the examples of a task ask for (M39).
+
+    The mode of $\sum_i w_i \log \operatorname{softmax}_{y_i}(f \ell_i) - \frac{(\log f)^2}{2
+    \tau^2}$ in $\log f$, by bisection of its slope.
+
+    Args:
+        logits: Scores $\ell_i$ of each example, itself left out.
+        labels: Their classes.
+        weight: 1 for the examples that count, else 0.
+        spread: $\tau$; at 0 the factor is 1.
+    """
+    high = torch.full(logits.shape[:-2], 4.0 * spread, dtype=logits.dtype, device=logits.device)
+    low = -high
+    right = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    for _ in range(HALVINGS if spread else 0):
+        middle = (low + high) / 2
+        f = middle.exp()
+        share = torch.softmax(f[..., None, None] * logits, -1)
+        slope = f * (weight * (right - (share * logits).sum(-1))).sum(-1) - middle / spread**2
+        low, high = torch.where(slope > 0, middle, low), torch.where(slope > 0, high, middle)
+    return ((low + high) / 2).exp()
+
+
+def query_factor(
+    top: Float[Tensor, "*query"], power: Float[Tensor, ""] | float, typical: float
+) -> Float[Tensor, "*query"]:
+    r"""Factor of the scale for a query, by its similarity to its likeliest class (M41).
+
+    $(t / t_0)^{-\gamma}$, with $t \ge 0.05$; 1 for $\gamma = 0$.
+
+    Example:
+        >>> query_factor(torch.tensor([0.25, 1.0]), 0.5, typical=0.25)
+        tensor([1.0000, 0.5000])
+    """
+    return (top.clamp_min(LEAST_TOP) / typical) ** -power
+
+
+def query_logits(
+    z: Float[Tensor, "*task query dim"],
+    references: Float[Tensor, "*task way dim"],
+    weights: Float[Tensor, "*task way dim"],
+    *,
+    power: float,
+    typical: float,
+) -> Float[Tensor, "*task query way"]:
+    r"""Scores of queries: $\ell_k = (t / t_0)^{-\gamma} w_k^\top z$ (M41).
+
+    $t$ is the similarity of the query and its likeliest class.
+
+    Args:
+        z: Unit vectors of the queries.
+        references: Unit class means.
+        weights: Class weights.
+        power: $\gamma$; at 0 the scores are plain products.
+        typical: $t_0$.
+    """
+    logits = z @ weights.mT
+    if not power:
+        return logits
+    likeliest = logits.argmax(-1).unsqueeze(-1).expand(z.shape)
+    top = (z * references.gather(-2, likeliest)).sum(-1, keepdim=True)
+    return logits * query_factor(top, power, typical)

@@ -1,0 +1,65 @@
+"""Let unlabelled queries tell where their classes lie, and how frequent they are (M44)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from varscale.functional.prototypes import EPS
+from varscale.functional.shots import shot_factor, temper
+from varscale.functional.task import query_factor
+
+STEPS = 10
+"""Steps of expectation and maximisation."""
+CONCENTRATION = 5.0
+"""Of the Dirichlet prior of class proportions: queries of a class that are seen in advance."""
+
+
+def transduce(
+    query: Float[Tensor, "*task query dim"],
+    means: Float[Tensor, "*task way dim"],
+    count: Float[Tensor, "*task way"],
+    correction: Float[Tensor, "*task way dim"],
+    alpha: Float[Tensor, "*task"],
+    offset: float,
+    power: float,
+    typical: float,
+    *,
+    steps: int = STEPS,
+) -> Float[Tensor, "*task query way"]:
+    r"""Log-probabilities of queries that serve as examples of each other (M44).
+
+    A query $x_j$ counts as $p_{jk}$ examples of class $k$. For its own score it is left out:
+
+    $\ell_{jk} = \alpha \cos\big(x_j,\ n_k c_k + \sum_{i \ne j} p_{ik} x_i\big) + v_k^\top \hat x_j
+    + \log \pi_{jk}$ with $\pi_{jk} \propto a + \sum_{i \ne j} p_{ik}$,
+
+    with the laws of shots (M23, M24) and queries (M41) as before.
+
+    Args:
+        query: Queries, from the origin of the task.
+        means: Class means, from there.
+        count: Examples of each class.
+        correction: Corrections $v_k$ of the class weights.
+        alpha: The scale.
+        offset: Of the shot law.
+        power: Of the query's factor.
+        typical: Similarity at which that factor is 1.
+        steps: Steps of the iteration; with none, queries say nothing of each other.
+    """
+    square = query.square().sum(-1, keepdim=True)
+    length = square.sqrt().clamp_min(EPS)
+    moved = query / length @ correction.mT
+    share = torch.zeros_like(moved)
+    for _ in range(steps + 1):
+        others = share.sum(-2, keepdim=True) - share  # (*task, query, way)
+        total = count.unsqueeze(-1) * means + share.mT @ query
+        cross = query @ total.mT
+        norm = total.square().sum(-1).unsqueeze(-2) - 2 * share * cross + share.square() * square
+        cosine = (cross - share * square) / (norm.clamp_min(EPS**2).sqrt() * length)
+        tempered = temper(cosine, shot_factor(count.unsqueeze(-2) + others, offset))
+        scores = alpha[..., None, None] * tempered + moved
+        top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
+        scores = scores * query_factor(top, power, typical)
+        log_p = torch.log_softmax(scores + (CONCENTRATION + others).log(), -1)
+        share = log_p.exp()
+    return log_p

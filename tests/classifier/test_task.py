@@ -1,0 +1,275 @@
+"""What the examples of a task change, and what they leave."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import classes
+
+from varscale import FewShotClassifier
+from varscale.classifier import Prior
+from varscale.classifier.prior import broad_prior
+from varscale.classifier.task import fit_task
+from varscale.functional import Whitening, leave_one_out, normalize, prototypes
+
+
+def plain_prior(generator, *, dim=6, **more):
+    """A prior that examples do not change, with an origin, axes and a shot law."""
+    mean, matrix = (
+        torch.randn(*shape, dim, generator=generator).double() for shape in ((), (dim,))
+    )
+    return Prior(Whitening(mean, matrix), 11.0, shot_offset=0.7, **more)
+
+
+def task_of(sizes, *, dim=6, queries=5, seed=0, noise=0.5):
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    means = 1 + torch.randn(len(sizes), dim, generator=draw).double()
+    items = means[labels] + noise * torch.randn(len(labels), dim, generator=draw).double()
+    return items, labels, 1 + torch.randn(queries, dim, generator=draw).double()
+
+
+def probabilities(prior, items, labels, query, n_way):
+    task = fit_task(prior, items, labels, n_way)
+    return task.log_probabilities(task.embed(query)).exp()
+
+
+def cosines(prior, items, labels, query, n_way):
+    """Cosines about the origin of the prior, in loops."""
+    out = torch.empty(len(query), n_way).double()
+    for k in range(n_way):
+        mean = (items[labels == k].mean(0) - prior.whitening.mean) @ prior.whitening.matrix
+        for j in range(len(query)):
+            z = (query[j] - prior.whitening.mean) @ prior.whitening.matrix
+            out[j, k] = z @ mean / (z.norm() * mean.norm())
+    return out
+
+
+def test_a_prior_that_does_not_adapt_gives_the_plain_law(generator):
+    prior = plain_prior(generator, within=3.0, between=2.0, spread=0.3, n_classes=12)
+    items, labels, query = task_of([4, 4, 4])
+    expected = (11 * 4 / 4.7 * cosines(prior, items, labels, query, 3)).softmax(-1)
+    torch.testing.assert_close(probabilities(prior, items, labels, query, 3), expected)
+    adapted = probabilities(replace(prior, adapts=True), items, labels, query, 3)
+    assert (adapted - expected).abs().max() > 0.01
+
+
+def test_unequal_shots_temper_the_plain_law(generator):
+    prior = plain_prior(generator)
+    sizes = torch.tensor([1, 2, 6, 3]).double()
+    items, labels, query = task_of([1, 2, 6, 3])
+    cosine = cosines(prior, items, labels, query, 4)
+    scores = sizes / (sizes + 0.7) * (cosine - cosine.mean(-1, keepdim=True))
+    found = probabilities(prior, items, labels, query, 4)
+    torch.testing.assert_close(found, (11 * scores).softmax(-1))
+
+
+def test_a_query_that_resembles_its_class_less_changes_the_scale(generator):
+    prior = plain_prior(generator, query_power=0.6, top=0.4)
+    items, labels, query = task_of([4, 4, 4])
+    cosine = cosines(prior, items, labels, query, 3)
+    factor = (cosine.amax(-1, keepdim=True).clamp_min(0.05) / 0.4) ** -0.6
+    # scores are about their mean over the classes, so that the factor spreads them
+    scores = factor * (cosine - cosine.mean(-1, keepdim=True))
+    found = probabilities(prior, items, labels, query, 3)
+    torch.testing.assert_close(found, (11 * 4 / 4.7 * scores).softmax(-1))
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [1, 1, 1, 1, 1]])
+def test_one_shot_of_each_class_corrects_nothing(sizes):
+    prior = replace(broad_prior(6), within=3.0, between=2.0, n_classes=12)
+    items, labels, _ = task_of(sizes)
+    task = fit_task(prior, items, labels, len(sizes))
+    assert task.factor.item() == 1
+    assert task.alpha.item() == pytest.approx(prior.mean * task.place.spread.item())
+    references = task.place.references
+    expected = task.alpha / 1.5 * (references - references.mean(0))
+    torch.testing.assert_close(task.weights, expected, rtol=1e-12, atol=0)
+
+
+def test_two_shots_of_a_class_correct_something():
+    items, labels, _ = task_of([1, 2, 1], noise=2.0)
+    task = fit_task(broad_prior(6), items, labels, 3)
+    plain = task.alpha * task.place.references
+    assert task.factor.item() != 1
+    away = task.weights - plain * (task.place.count / (task.place.count + 0.5))[:, None]
+    assert (away - away.mean(0)).abs().max() > 0.01
+
+
+def test_the_origin_and_the_means_of_a_task():
+    items, labels, query = task_of([3, 2, 4])
+    task = fit_task(broad_prior(6), items, labels, 3)
+    means = prototypes(items, labels, 3)
+    centre = means.mean(0)
+    spread = (means - centre).square().sum() / 2
+    weight = 1 - spread / (3 * centre.square().sum())
+    assert 0 < weight < 1
+    assert task.place.weight.item() == pytest.approx(weight.item())
+    torch.testing.assert_close(task.place.origin[0], weight * centre)
+    torch.testing.assert_close(task.embed(query), normalize(query - weight * centre))
+    torch.testing.assert_close(task.place.references, normalize(means - weight * centre))
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [1, 2, 6], [20, 30, 10]])
+def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes):
+    prior = broad_prior(6)
+    items, labels, _ = task_of(sizes, noise=1.0)
+    task = fit_task(prior, items, labels, len(sizes))
+    place, n = task.place, torch.tensor(sizes).double()
+    cosine = leave_one_out(items - place.origin, labels, place.means, n, place.weight)
+    shots = n.repeat(len(labels), 1)
+    shots[torch.arange(len(labels)), labels] = (n[labels] - 1).clamp_min(1)
+    scores = shots / (shots + 0.5) * (cosine - cosine.mean(-1, keepdim=True))
+    log_f = torch.linspace(-4, 4, 16001).double()
+    log_p = (prior.mean * log_f.exp()[:, None, None] * scores).log_softmax(-1)
+    own = log_p[:, torch.arange(len(labels)), labels][:, n[labels] > 1].sum(-1)
+    best = log_f[(own - log_f.square() / 2).argmax()].exp()
+    assert task.factor.item() == pytest.approx(best.item(), rel=1e-3)
+    assert task.alpha.item() == pytest.approx(prior.mean * best.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [[2, 3, 1], [1, 1, 1], [6, 6, 6]])
+@pytest.mark.parametrize("adapts", [False, True])
+def test_many_tasks_at_once(sizes, adapts, generator):
+    prior = plain_prior(generator, within=2.0, between=3.0, spread=0.3, query_power=0.3, top=0.5)
+    prior = replace(prior, adapts=adapts)
+    tasks = [task_of(sizes, seed=seed) for seed in range(4)]
+    items, labels, query = (
+        torch.stack(parts).unflatten(0, (2, 2)) for parts in zip(*tasks, strict=True)
+    )
+    found = probabilities(prior, items, labels, query, 3)
+    for i, task in enumerate(tasks):
+        expected = probabilities(prior, *task, 3)
+        torch.testing.assert_close(found[i // 2, i % 2], expected, rtol=0, atol=1e-5)
+
+
+def test_more_examples_than_the_evidence_may_have(monkeypatch):
+    """Some of them tell nearly the same scale; without a probe nothing else changes."""
+    from varscale.classifier import task as module
+
+    items, labels, _ = task_of([80, 80, 80], noise=2.0)
+    order = torch.randperm(240, generator=torch.Generator().manual_seed(0))
+    items, labels = items[order], labels[order]
+    monkeypatch.setattr(module, "LARGEST_PROBE", 1)
+    whole = fit_task(broad_prior(6), items, labels, 3)
+    monkeypatch.setattr(module, "LARGEST_EVIDENCE", 360)
+    part = fit_task(broad_prior(6), items, labels, 3)
+    assert part.factor.item() == pytest.approx(whole.factor.item(), rel=0.3)
+    assert part.factor.item() != whole.factor.item()
+    ours, theirs = (t.weights / t.alpha for t in (part, whole))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_two_parts_equal_the_whole_exactly(base):
+    x, y = classes(seed=2, n_classes=7, per_class=9)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = x[order], y[order]
+    whole = FewShotClassifier(prior=base.prior_).fit(x, y)
+    for cut in (4, 20, len(y) - 1):
+        parts = FewShotClassifier(prior=base.prior_).fit(x[:cut], y[:cut])
+        parts.partial_fit(x[cut:], y[cut:])
+        assert np.array_equal(parts.classes_, whole.classes_)
+        assert np.array_equal(parts.counts_, whole.counts_)
+        assert np.array_equal(parts.predict_proba(x), whole.predict_proba(x))
+        assert np.array_equal(parts.known_score(x), whole.known_score(x))
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_answer_is_the_likeliest_class(base, dtype):
+    x, y = classes(seed=2, n_classes=7, per_class=9)
+    few = np.arange(len(y)) % 9 < 3
+    clf = FewShotClassifier(prior=base.prior_).fit(x[few].astype(dtype), y[few])
+    queries = x[~few].astype(dtype)
+    p = clf.predict_proba(queries)
+    assert p.dtype == dtype
+    assert np.array_equal(clf.predict(queries), clf.classes_[p.argmax(1)])
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_sets_of_classes_that_a_query_may_belong_to(base):
+    x, y = classes(seed=2, n_classes=8, per_class=30)
+    few = (np.arange(len(y)) % 30 < 1 + y) & (y < 6)  # 1 to 6 shots
+    clf = FewShotClassifier(prior=base.prior_).fit(x[few], y[few])
+    queries, truth = x[~few], y[~few]
+    sets = {error: clf.predict_set(queries, error) for error in (0.05, 0.1, 0.2, 0.4)}
+    for error, found in sets.items():
+        assert found.shape == (len(queries), 6)
+        assert found.dtype == bool
+        assert np.array_equal(~found.any(1), clf.is_unknown(queries, error))
+        rejected = clf.predict(queries, reject=error) == "unknown"
+        assert np.array_equal(rejected, ~found.any(1))
+    assert np.array_equal(clf.predict_set(queries), sets[0.1])
+    for low, high in ((0.05, 0.1), (0.1, 0.2), (0.2, 0.4)):
+        assert (sets[low] >= sets[high]).all()
+        assert sets[low].sum() > sets[high].sum()
+    own = sets[0.2][truth < 6][np.arange((truth < 6).sum()), truth[truth < 6]]
+    assert own.mean() > 0.75
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        clf.predict_set(queries, 0.0)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("shot", [1, 2])
+def test_one_shot_classes_far_from_the_base_ones_warn(shot):
+    base = FewShotClassifier().fit(*classes(n_classes=60, per_class=8, dim=64)).prior_
+    x, y = classes(seed=1, n_classes=20, per_class=shot, dim=64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FewShotClassifier(prior=base).fit(x, y)  # like the base classes
+    apart = x + 3 * (x - x.mean(0))
+    for other, said in ((x + 2, "they lie elsewhere"), (apart, "further apart")):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            FewShotClassifier(prior=base).fit(other, y)
+            FewShotClassifier(prior=10.0).fit(other, y)  # nothing is known of base classes
+        assert [said in str(w.message) for w in found] == [True] * (shot == 1)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_a_loaded_classifier_does_not_warn_again(tmp_path):
+    base = FewShotClassifier().fit(*classes(n_classes=60, per_class=8, dim=64)).prior_
+    x, y = classes(seed=1, n_classes=20, per_class=1, dim=64)
+    clf = FewShotClassifier(prior=base)
+    with pytest.warns(UserWarning, match="unlike the base classes"):
+        clf.fit(x + 2, y)
+    clf.save(tmp_path / "m")
+    assert np.array_equal(FewShotClassifier.load(tmp_path / "m").predict(x), clf.predict(x))
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("shot", [1, 3])
+def test_one_class_is_certain(base, shot):
+    x, y = classes(seed=2, n_classes=2, per_class=5)
+    for prior in (base.prior_, 10.0):
+        clf = FewShotClassifier(prior=prior).fit(x[:shot], y[:shot])  # and says nothing
+        assert clf.predict_proba(x).tolist() == [[1.0]] * 10
+        clf.partial_fit(x[5 : 5 + shot + 1], y[5 : 5 + shot + 1])
+        assert clf.predict(x[[0, 5]]).tolist() == [0, 1]
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("n_classes", [2, 3, 12])
+@pytest.mark.parametrize("kind", ["identical", "identical in a class", "zero", "some zero"])
+@pytest.mark.parametrize("prior", ["learned", "broad", 10.0])
+def test_odd_examples_give_probabilities(base, n_classes, kind, prior):
+    x, y = classes(seed=2, n_classes=n_classes, per_class=4)
+    odd = {
+        "identical": x[:1] + 0 * x,
+        "identical in a class": x[4 * y],
+        "zero": 0 * x,
+        "some zero": x * (np.arange(len(y)) % 4 > 0)[:, None],
+    }[kind]
+    given = {"learned": base.prior_, "broad": broad_prior(16)}.get(prior, prior)
+    clf = FewShotClassifier(prior=given).fit(odd, y)
+    p = clf.predict_proba(np.concatenate([x, odd, 0 * x[:1]]))
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(1), 1)
+    if kind in ("identical", "zero"):
+        np.testing.assert_allclose(p[len(x) :], 1 / n_classes, atol=1e-6)
+    if kind == "identical in a class":
+        assert (clf.predict(odd) == y).all()

@@ -1,0 +1,88 @@
+"""Unlabelled queries as examples of each other (M44)."""
+
+import math
+
+import pytest
+import torch
+
+from varscale.functional import transduce
+
+
+@pytest.fixture
+def task():
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    means = draw(3, 4)
+    query = torch.cat([means[k] + 0.4 * draw(5, 4) for k in range(3)])
+    return {
+        "query": query,
+        "means": means,
+        "count": torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
+        "correction": 0.3 * draw(3, 4),
+        "alpha": torch.tensor(6.0, dtype=torch.float64),
+        "offset": 0.5,
+        "power": 0.2,
+        "typical": 0.6,
+    }
+
+
+def oracle(query, means, count, correction, alpha, offset, power, typical, steps):
+    """The same, query by query and class by class."""
+    way, share = len(means), [[0.0] * len(means) for _ in query]
+    for _ in range(steps + 1):
+        new = []
+        for j, x in enumerate(query):
+            others = [sum(s[k] for i, s in enumerate(share) if i != j) for k in range(way)]
+            cosines = []
+            for k in range(way):
+                total = count[k] * means[k]
+                for i, y in enumerate(query):
+                    total = total + share[i][k] * y if i != j else total
+                cosines.append((x @ total / (x.norm() * total.norm())).item())
+            mean = sum(cosines) / way
+            shots = [count[k].item() + others[k] for k in range(way)]
+            scores = [
+                alpha.item() * n / (n + offset) * (c - mean) + (v @ x / x.norm()).item()
+                for n, c, v in zip(shots, cosines, correction, strict=True)
+            ]
+            top = max(cosines[scores.index(max(scores))], 0.05)
+            scores = [(top / typical) ** -power * s for s in scores]
+            scores = [s + math.log(5 + n) for s, n in zip(scores, others, strict=True)]
+            new.append(torch.tensor(scores, dtype=torch.float64).softmax(-1).tolist())
+        share = new
+    return torch.tensor(share, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_plain_loops(task, steps):
+    torch.testing.assert_close(transduce(**task, steps=steps).exp(), oracle(**task, steps=steps))
+
+
+def test_tasks_at_once(task):
+    two = {k: torch.stack([v, 1.5 * v]) if isinstance(v, torch.Tensor) else v
+           for k, v in task.items()}  # fmt: skip
+    torch.testing.assert_close(transduce(**two)[0], transduce(**task))
+
+
+def test_queries_help_each_other():
+    generator = torch.Generator().manual_seed(1)
+    truth = torch.arange(3).repeat_interleave(20)
+    centres = torch.eye(3, 8, dtype=torch.float64)
+    query = centres[truth] + 0.25 * torch.randn(60, 8, generator=generator, dtype=torch.float64)
+    means = centres + 0.6 * torch.randn(3, 8, generator=generator, dtype=torch.float64)
+    given = (query, means, torch.ones(3).double(), torch.zeros(3, 8).double())
+    right = [
+        (transduce(*given, torch.tensor(8.0).double(), 0.5, 0.0, 1.0, steps=steps).argmax(-1)
+         == truth).double().mean().item()
+        for steps in (0, 10)
+    ]  # fmt: skip
+    assert right[1] > right[0] + 0.02
+
+
+def test_zero_queries_and_means_are_no_nan(task):
+    query = torch.cat([task["query"], torch.zeros(1, 4, dtype=torch.float64)])
+    found = transduce(**{**task, "query": query, "means": torch.zeros_like(task["means"])})
+    assert found.isfinite().all()

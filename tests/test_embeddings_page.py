@@ -1,0 +1,36 @@
+"""The page that compares ways to classify embeddings says what its rows say."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    import page
+
+    return page
+
+
+def test_the_page_is_that_of_its_rows(page):
+    assert page.PAGE.read_text() == page.page(*page.read())
+
+
+def test_no_rows_are_missing(page):
+    rows, drawn, more = page.read()
+    for name in page.DATASETS:
+        assert list(page.ours_of(rows, name)) == page.CELLS
+    found = {(r.dataset, r.base, r.kind, r.method, r.way, r.shot) for r in rows}
+    least = {method: shots for method, (_, shots, _) in page.RIVALS.items()}
+    plan = page.embeddings.make_plan(list(page.DATASETS), list(page.embeddings.TASKS))
+    assert found == {
+        (*line, way, shot)
+        for line in plan
+        for way, shot in page.CELLS
+        if shot >= least.get(line[3], 1)
+    }
+    sets = page.sets
+    settings = len(sets.DATASETS) * len(sets.SHOTS) * len(sets.ERRORS) * len(page.METHODS)
+    assert len(drawn) == sets.SEEDS * settings
+    assert len(more) == 2 * 2 * 4 * 4  # datasets, kinds of queries, evidence, shots
