@@ -104,7 +104,7 @@ def read_classes(folder: Path, name: str) -> Items:
 
 
 def select(data: Items, classes: np.ndarray, most: int | None = None) -> Items:
-    """Items of some classes, at most so many of each, drawn at random."""
+    """Draw at random a limited number of items of each of some classes."""
     x, y = data
     rows = np.flatnonzero(np.isin(y, classes))
     if most is not None:

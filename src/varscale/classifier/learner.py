@@ -117,5 +117,5 @@ def learn_metric(
 
 
 def _is_enough(items: float, dim: int) -> bool:
-    """Whether so many items beyond their classes tell a covariance."""
+    """Whether there are enough items beyond their classes to estimate a covariance."""
     return items >= dim and dim <= MOST_DIMENSIONS

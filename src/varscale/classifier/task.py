@@ -34,9 +34,9 @@ REACHES = (0.1, 0.3)
 ALLOWANCE = 0.08
 """By how much an example is explained better by a correction that was fitted to all examples."""
 FEW, FAR, UNLIKE = 5, 2.0, 0.6
-"""When a task is unlike the base classes: it has at least so many classes; its mean is further from
-the base classes' than so many times the noise, squared; and by the distance of its classes the
-logarithm of the scale changes by so much."""
+"""A task of at least `FEW` classes is unlike the base classes if the squared distance of its mean
+exceeds the noise `FAR` times, or if the distance of its classes changes the logarithm of the scale
+by more than `UNLIKE`."""
 LARGEST_EVIDENCE = 1 << 21
 """Similarities of examples left out, at most: beyond it some examples tell the scale for all."""
 LARGEST_PROBE = 1 << 26
