@@ -348,7 +348,7 @@ ADACOS = (
     "bound."
 )
 NOTES = """
-Why they are missed: all misses are short runs of Conv-4, of 100 or 300 steps. Accuracies of one
+Why they are missed: most misses are short runs of Conv-4, of 100 or 300 steps. Accuracies of one
 method then differ by several points between seeds, and by as much when rounding differs. Three
 seeds cannot resolve one point, nor 3 % of the NLL. The ECE is missed on the pictures, which have
 six validation and six test classes: the scale that is right for the former is not right for the
