@@ -16,7 +16,8 @@ functional
 scalers | hosts | backbones | data
 model
 learn | evaluation
-runs | classifier | plug | testing | items
+runs | classifier | plug | testing
+items
 export
 report
 paper | bench

@@ -62,10 +62,11 @@ def test_from_a_file_to_answers(files, capsys):
     assert [row["item"] for row in rows] == [str(i) for i in range(54)]
     x = np.load(files / "queries.npy").astype(np.float32)
     clf = FewShotClassifier.load(files / "few.st")
-    assert [row["class"] for row in rows] == clf.predict(x).tolist()
+    assert [row["label"] for row in rows] == clf.predict(x).tolist()
     expected = clf.predict_proba(x).max(1)
     np.testing.assert_allclose([float(row["probability"]) for row in rows], expected, atol=1e-5)
-    assert {row["unknown"] for row in rows} == {"0"}
+    unknown = [row["unknown"] == "1" for row in rows]
+    assert unknown == clf.is_unknown(x, 0.1).tolist()
 
     words = ["predict", files / "few.st", files / "labelled.npz", "--reject", "0.2"]
     status, out, _ = run(capsys, *words, "--out", files / "a.csv", "--json")
@@ -79,7 +80,7 @@ def test_from_a_file_to_answers(files, capsys):
     unknown = [row["unknown"] == "1" for row in written]
     assert unknown == clf.is_unknown(x, 0.2).tolist()
     status, out, _ = run(capsys, *words, "--json")
-    assert json.loads(out)["answers"][0].keys() == {"item", "class", "probability", "unknown"}
+    assert json.loads(out)["answers"][0].keys() == {"item", "label", "probability", "unknown"}
     status, out, _ = run(capsys, *words, "--out", files / "a.csv")
     assert out.endswith(" % before rejecting.\n")
 
@@ -103,7 +104,7 @@ def test_several_classes_for_each_item(files, capsys):
     run(capsys, "fit", files / "few.npz", files / "few.st", "--prior", 15)
     words = ("predict", files / "few.st", files / "queries.npy", "--top", 3)
     _, out, _ = run(capsys, *words)
-    head = "item,class,probability,unknown,class_2,probability_2,class_3,probability_3"
+    head = "item,label,probability,unknown,label_2,probability_2,label_3,probability_3"
     assert out.splitlines()[0] == head
     rows = list(csv.DictReader(io.StringIO(out)))
     clf = FewShotClassifier.load(files / "few.st")
@@ -111,7 +112,7 @@ def test_several_classes_for_each_item(files, capsys):
     for row, values in zip(rows, p, strict=True):
         order = np.argsort(-values)
         ends = ("", "_2", "_3")
-        assert [row[f"class{end}"] for end in ends] == clf.classes_[order].tolist()
+        assert [row[f"label{end}"] for end in ends] == clf.classes_[order].tolist()
         found = [float(row[f"probability{end}"]) for end in ends]
         np.testing.assert_allclose(found, values[order], atol=1e-5)
     _, out, _ = run(capsys, *words, "--json")
@@ -148,6 +149,7 @@ def test_splits_of_a_file(files, capsys):
         assert message in err
 
 
+@pytest.mark.filterwarnings("default:.*examples that the model")
 def test_images_and_a_run(tiny_images, tmp_path, capsys):
     options = {**TINY, "scaler": "svs", "steps": 3, "val_every": 0}
     words = [f"--{key}={value}" for key, value in options.items()]
@@ -162,24 +164,25 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
     (tmp_path / "flat").mkdir()
     shutil.copy(tmp_path / "images" / "two" / "0.png", tmp_path / "flat" / "x.png")
     capsys.readouterr()
-    embed = ["--run", tmp_path / "run"]
+    embed = ["--embedder", f"run:{tmp_path / 'run'}"]
     status, out, _ = run(capsys, "fit", tmp_path / "images", tmp_path / "m.st", *embed, "--json")
     assert status == 0
     assert json.loads(out)["classes"] == 3
-    status, out, _ = run(capsys, "predict", tmp_path / "m.st", tmp_path / "flat", *embed)
+    status, out, err = run(capsys, "predict", tmp_path / "m.st", tmp_path / "flat")
+    assert "1 of 1 items are examples that the model was fitted to" in err
     assert out.splitlines()[1].startswith("x.png,two,")
     status, out, err = run(capsys, "fit", tmp_path / "flat", tmp_path / "n.st", *embed)
     assert status == 2
     assert "folders named like the classes" in err
     status, out, err = run(capsys, "fit", tmp_path / "images", tmp_path / "n.st")
-    assert "--run RUN" in err
+    assert "--embedder run:RUN" in err
     (tmp_path / "empty").mkdir()
     status, out, err = run(capsys, "fit", tmp_path / "empty", tmp_path / "n.st", *embed)
     assert "Expected images in" in err
     status, out, err = run(
         capsys, "fit", tmp_path / "images", tmp_path / "n.st", *embed, "--split", "val"
     )
-    assert "no split" in err
+    assert "leave out --split" in err
     assert not (tmp_path / "n.st").exists()
 
 
@@ -187,7 +190,7 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
     ("words", "message"),
     [
         (["fit", "{}/queries.npy", "{}/m.st"], "Expected the classes of the items"),
-        (["fit", "{}/none.npz", "{}/m.st"], "Expected a file of embeddings"),
+        (["fit", "{}/none.npz", "{}/m.st"], "Expected a file at"),
         (["fit", "{}/base.npz", "{}/no/m.st"], "Expected a folder at"),
         (
             ["fit", "{}/base.npz", "{}/m.st", "--prior", "{}/base.npz"],

@@ -16,13 +16,13 @@ import torch
 from short_runs import SCALERS, config_of, new_run
 
 import varscale.runs.trainer
+from varscale.core.interrupted import Interrupted
 from varscale.data import Dataset
 from varscale.learn.step import clip_gradients
 from varscale.runs import TrainConfig, load
 from varscale.runs.checkpoint import newest_checkpoint, weights_hash
 from varscale.runs.launch import Signals, launch
 from varscale.runs.logbook import read_metrics
-from varscale.runs.run import Interrupted
 from varscale.runs.trainer import Trainer, train
 
 TADAM = {

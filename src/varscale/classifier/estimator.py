@@ -189,10 +189,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             out[part] = self.task_.similarity(z).amax(-1).numpy()
         return out
 
-    def save(self, path: str | Path) -> None:
-        """Write the classifier into one file, tensors and JSON."""
+    def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the classifier into one file, tensors and JSON.
+
+        Args:
+            path: The file.
+            about: More facts to keep in it, as JSON.
+        """
         check_is_fitted(self, "task_")
-        write_classifier(Path(path), vars(self))
+        write_classifier(Path(path), vars(self), about)
 
     @classmethod
     def load(cls, path: str | Path) -> "FewShotClassifier":

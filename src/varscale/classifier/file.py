@@ -19,8 +19,10 @@ FITTED = ("classes_", "examples_", "labels_", "names_")
 """What fitting is made of, beside the prior."""
 
 
-def write_classifier(path: Path, fitted: Mapping[str, Any]) -> None:
-    """Write what fitting has set, whole or not at all."""
+def write_classifier(
+    path: Path, fitted: Mapping[str, Any], about: Mapping[str, Any] | None = None
+) -> None:
+    """Write what fitting has set, and facts about its items, whole or not at all."""
     prior, features = fitted["prior_"], fitted.get("feature_names_in_")
     arrays = {name: fitted[f"{name}_"] for name in ARRAYS if fitted[f"{name}_"] is not None}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -29,6 +31,7 @@ def write_classifier(path: Path, fitted: Mapping[str, Any]) -> None:
         "classes": fitted["classes_"].tolist(),
         "prior": prior.facts(),
         "features": None if features is None else features.tolist(),
+        "about": dict(about or {}),
     }
     content = json.dumps(facts, default=lambda number: number.item())  # numpy's numbers
     write_whole(path, save({**tensors, **prior.tensors()}, {"varscale": content}))
@@ -59,6 +62,13 @@ def read_classifier(path: Path) -> dict[str, Any]:
     if features is not None:
         fitted["feature_names_in_"] = np.array(features, dtype=object)
     return fitted
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read the facts about the items of a classifier; nothing if it was fitted to embeddings."""
+    with safe_open(path, framework="np") as file:
+        facts = json.loads((file.metadata() or {})["varscale"])
+    return dict(facts.get("about") or {})
 
 
 def _check(

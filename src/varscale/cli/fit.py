@@ -1,38 +1,50 @@
-"""`varscale fit`: fit a classifier to embeddings or images, and store it in one file."""
+"""`varscale fit`: fit a classifier to texts, pictures or embeddings, and store it in one file."""
 
+import warnings
 from pathlib import Path
+from typing import Any
 
-import torch
 from jsonargparse import Namespace
 
-from varscale.classifier import FewShotClassifier, Prior
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
-from varscale.items.embedded import Items, read_embedded
-from varscale.runs import load
+from varscale.cli.progress import Bar
 
 SOURCE = (
-    option("--run RUN", "run directory whose model embeds images"),
-    option("--split", "use only the classes of this split: train, val or test"),
+    option("--text COLUMN", "of a table: the column of texts"),
+    option("--image COLUMN", "of a table: the column of paths of pictures"),
+    option("--embedding COLUMN", "of a parquet file: the column of embeddings"),
+    option("--label COLUMN", "of a table: the column of classes; empty cells are unlabelled items"),
+    option("--split", "of embeddings: use only the classes of this split: train, val or test"),
+    option("--skip_bad", "leave out pictures that cannot be read", action="store_true"),
 )
 """Options that say how to read items."""
+EMBEDDER = (
+    option("--embedder EMB", "what embeds items, such as run:RUN; varscale ls embedders"),
+    option("--download", "allow the embedder to download weights", action="store_true"),
+)
+"""Options that say how to embed items."""
 
 
 @command(
-    "Fit a few-shot classifier to embeddings, or to images that a run embeds, and store it.",
-    "varscale fit embeddings.npz intents.safetensors",
+    "Fit a few-shot classifier to texts, pictures or embeddings, and store it in one file.",
+    "varscale fit tickets.csv model.safetensors --text question --label intent",
     option(
         "source",
-        "file of embeddings (npz, npy, safetensors); with --run, a folder of class folders",
+        "table (csv, jsonl, parquet), folder of class folders, or embeddings (npz, npy, "
+        "safetensors)",
     ),
     option("model", "file to write"),
     *SOURCE,
+    *EMBEDDER,
     option("--prior FILE", "fitted classifier whose prior to use; or a number, the fixed scale"),
     option("--add FILE", "fitted classifier to add these items to; keeps its prior"),
     option("--seed", "seed of the fit", default=0),
 )
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
+    from varscale.items.collection import read
+
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
     model = Path(args.model)
@@ -40,23 +52,94 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    items = read_source(args)
-    if items.classes is None:
-        raise ValueError(
-            f"Expected the classes of the items in {args.source}: an array of labels, or folders "
-            "named like the classes."
+    columns = {name: args[name] for name in ("text", "image", "embedding", "label", "split")}
+    items = read(args.source, **columns)
+    if conflicts := items.conflicts():
+        more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+        warnings.warn(
+            f"{len(conflicts)} items have different labels: {'; '.join(conflicts[:5])}{more}.",
+            stacklevel=1,
         )
+    fitted = _begin(args, items.kind)
+    with Bar("embed") as bar:
+        tell = bar if fitted.embedder is not None else (lambda done, total: None)
+        skipped = fitted.add(items, learn=args.add is None, skip_bad=args.skip_bad, tell=tell)
+    if args.add is None:
+        fitted.columns = items.columns
+    fitted.save(model)
+    facts = _facts(model, fitted)
+    unlabelled = int((items.labels == "").sum())
+    left = [f"{unlabelled:,} unlabelled"] if unlabelled else []
+    left += [f"{skipped:,} unreadable"] if skipped else []
+    prior, told = fitted.classifier.prior_, f" ({' and '.join(left)} left out)" if left else ""
+    shown = (
+        f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers"
+        f"{told}.\n{prior}\n"
+        f"Scale of these classes: {facts['scale']:.3g}\n"
+        f"Next: varscale predict {model} {_next(items.kind)}"
+    )
+    reply(args, {**facts, "unlabelled": unlabelled, "unreadable": skipped}, shown)
+
+
+def _begin(args: Namespace, kind: str) -> Any:
+    """Make the model that the items go into: a new one, or the one to add to."""
+    from varscale.classifier import FewShotClassifier
+    from varscale.items.model import ItemModel, load_model
+
     if args.add is not None:
-        classifier = FewShotClassifier.load(args.add)
-        classifier.partial_fit(items.embeddings, items.classes)
-    else:
-        classifier = FewShotClassifier(prior=_prior(args.prior), random_state=args.seed)
-        classifier.fit(items.embeddings, items.classes)
-    classifier.save(model)
+        return load_model(Path(args.add), embedder=args.embedder, download=args.download)
+    embedder = choose_embedder(args.embedder, kind, download=args.download)
+    prior: Any = args.prior
+    if prior is not None:
+        try:
+            prior = float(prior)
+        except ValueError:
+            prior = _prior(Path(prior), embedder)
+    return ItemModel(FewShotClassifier(prior=prior, random_state=args.seed), embedder)
+
+
+def choose_embedder(spec: str | None, kind: str, *, download: bool) -> Any:
+    """The embedder that was named, or the default one of texts; embeddings need none."""
+    from varscale.items.embedders import make_embedder
+
+    if kind == "embedding":
+        if spec is not None:
+            raise ValueError("The items are embeddings already; leave out --embedder.")
+        return None
+    if spec is None and kind == "image":
+        raise ValueError(
+            "Pictures need an embedder: --embedder run:RUN for a trained run, onnx:FILE, or "
+            "python:MODULE:FUNCTION."
+        )
+    embedder = make_embedder(spec or "minilm", download=download)
+    if embedder.takes not in (kind, None):
+        raise ValueError(f"The embedder {embedder.spec} takes {embedder.takes}s, got {kind}s.")
+    return embedder
+
+
+def _prior(path: Path, embedder: Any) -> Any:
+    """The prior of a stored classifier, if it was learned on embeddings of the same embedder."""
+    from varscale.classifier import FewShotClassifier
+    from varscale.classifier.file import read_about
+
+    prior, other = FewShotClassifier.load(path).prior_, read_about(path).get("embedder")
+    if other is not None and embedder is not None and other["identity"] != embedder.identity:
+        raise ValueError(
+            f"Expected a prior of the embedder {embedder.spec}, got {path}, whose prior is of "
+            f"{other['spec']} (other weights). Learn one with this embedder."
+        )
+    return prior
+
+
+def _facts(path: Path, fitted: Any) -> dict[str, Any]:
+    import torch
+
+    classifier = fitted.classifier
     prior, counts, task = classifier.prior_, classifier.counts_, classifier.task_
     least = prior.conformity and prior.conformity.smallest_share(torch.from_numpy(counts))
-    facts = {
-        "model": str(model),
+    return {
+        "model": str(path),
+        "embedder": None if fitted.embedder is None else fitted.embedder.spec,
         "classes": len(classifier.classes_),
         "items": int(counts.sum()),
         "dim": prior.dim,
@@ -67,26 +150,7 @@ def run(args: Namespace) -> None:
         "learned_on": prior.n_classes,
         "smallest_reject": least,  # nothing is rejected at smaller shares
     }
-    shown = (
-        f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers.\n"
-        f"{prior}\n"
-        f"Scale of these classes: {task.alpha.item():.3g}\n"
-        f"Next: varscale predict {model} QUERIES"
-    )
-    reply(args, facts, shown)
 
 
-def _prior(given: str | None) -> Prior | float | None:
-    """Read a number, or the prior of a stored classifier."""
-    if given is None:
-        return None
-    try:
-        return float(given)
-    except ValueError:
-        return FewShotClassifier.load(given).prior_
-
-
-def read_source(args: Namespace) -> Items:
-    """Read items, or embed them by a run's model."""
-    model = load(args.run) if args.run else None
-    return read_embedded(Path(args.source), model=model, split=args.split)
+def _next(kind: str) -> str:
+    return {"text": "NEW.csv --out answers.csv", "image": "FOLDER"}.get(kind, "QUERIES")

@@ -16,6 +16,7 @@ from varscale.core.registry import Registry, unknown
 from varscale.data.readers import READERS
 from varscale.data.readers.base import counts
 from varscale.hosts import HOSTS
+from varscale.items.embedders import EMBEDDERS
 from varscale.model import PRESETS
 from varscale.runs.config_files import shipped_configs
 from varscale.scalers import SCALERS
@@ -35,7 +36,8 @@ def _details(family: str, members: Members) -> list[str]:
         lines += _wrap(f"{label}: {shown}", 4) if shown else []
     if any(None in entry["options"].values() for entry in members.values()):
         lines += ["", "The default of an option without a value depends on the others."]
-    return [*lines, "", f"Example: varscale train {FAMILIES[family][1]}"]
+    command = "fit FOLDER model.safetensors" if family == "embedders" else "train"
+    return [*lines, "", f"Example: varscale {command} {FAMILIES[family][1]}"]
 
 
 def _wrap(text: str, indent: int) -> list[str]:
@@ -57,6 +59,13 @@ def _members(registry: Registry[Any], *filled: str) -> Iterator[Member]:
         given = {key: p.default for key, p in registry.options(name).items() if key not in filled}
         options = {key: None if v is inspect.Parameter.empty else v for key, v in given.items()}
         yield name, _first_line(registry[name]), options
+
+
+def _embedders() -> Iterator[Member]:
+    """List embedders as they are written: the name, then after a colon what it needs."""
+    for name in EMBEDDERS:
+        needs = EMBEDDERS[name].needs
+        yield (f"{name}:{needs}" if needs else name), _first_line(EMBEDDERS[name]), {}
 
 
 def _presets() -> Iterator[Member]:
@@ -98,11 +107,12 @@ FAMILIES: dict[str, tuple[Callable[[], Iterator[Member]], str]] = {
         "--host matching --host_options.kappa 1",
     ),
     "backbones": (lambda: _members(BACKBONES), "--backbone conv4 --backbone_options.filters 32"),
+    "embedders": (_embedders, "--embedder run:runs/svs"),
     "presets": (_presets, "--preset paper"),
     "configs": (_configs, "--config glyphs/svs"),
     "datasets": (_datasets, "--dataset glyphs"),
 }
-"""How to list the members of a family, and how to train with one."""
+"""How to list the members of a family, and how to choose one."""
 
 
 @command(

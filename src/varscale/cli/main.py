@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, words: list[str]) -> int:
     from varscale.cli.parser import ACTIONS
-    from varscale.runs.run import Interrupted  # brings torch
+    from varscale.core.interrupted import Interrupted
 
     import_module(f"varscale.cli.{COMMANDS[name].module}")  # which registers it
     make, run = ACTIONS[name]

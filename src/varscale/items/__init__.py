@@ -1,8 +1,40 @@
-"""Items of a user as embeddings: from a file of them, or from images and a model.
+"""Items of a user, from a CSV, a folder of pictures or a parquet file to answers.
 
-Nothing here knows runs or the classifier.
+Tables, embedders and the stream of answers belong here; nothing here knows the command line.
 """
 
-from varscale.items.embedded import Items, read_embedded
+from typing import TYPE_CHECKING
 
-__all__ = ["Items", "read_embedded"]
+from varscale.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from varscale.items.collection import Collection, read
+    from varscale.items.embedders import EMBEDDERS, Embedder, make_embedder
+    from varscale.items.model import ItemModel, load_model
+    from varscale.items.source import Columns, open_items
+
+__all__ = [
+    "EMBEDDERS",
+    "Collection",
+    "Columns",
+    "Embedder",
+    "ItemModel",
+    "load_model",
+    "make_embedder",
+    "open_items",
+    "read",
+]
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "EMBEDDERS": "embedders",
+        "Columns": "source",
+        "Embedder": "embedders",
+        "ItemModel": "model",
+        "Collection": "collection",
+        "load_model": "model",
+        "make_embedder": "embedders",
+        "open_items": "source",
+        "read": "collection",
+    },
+)

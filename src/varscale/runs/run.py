@@ -30,14 +30,6 @@ from varscale.version import __version__
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 
 
-class Interrupted(Exception):  # noqa: N818 - no error: what was done is saved
-    """A run stopped before its last step, with the exit status for it; it can be resumed."""
-
-    def __init__(self, message: str, status: int = 1) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """A run directory: its config with every default filled in, and the hashes it depends on."""

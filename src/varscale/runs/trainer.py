@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from varscale.backbones.shared_norm import share_batch_norm
 from varscale.core.files import write_whole
+from varscale.core.interrupted import Interrupted
 from varscale.core.processes import Processes
 from varscale.data import Dataset, EpisodeSampler, Split
 from varscale.data.feed import Feed
@@ -48,7 +49,7 @@ from varscale.runs.config import TrainConfig, validation
 from varscale.runs.launch import Signals, launch
 from varscale.runs.logbook import Logbook, read_metrics
 from varscale.runs.loss import TaskLoss
-from varscale.runs.run import CONFIG, RESULT, Interrupted, Run
+from varscale.runs.run import CONFIG, RESULT, Run
 from varscale.runs.settling import follow_scale
 
 Metrics = dict[str, Any]

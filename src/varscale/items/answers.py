@@ -1,0 +1,255 @@
+"""Answers to items as a CSV file: batch by batch, so that memory does not grow with the file."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varscale.core.files import sync, write_whole
+from varscale.items.source import Batch, Columns, Items, Kind
+
+DIGITS = 6
+"""Decimals of a probability."""
+SEPARATOR = "|"
+"""Between the classes of a set."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet takes a cell that begins so for a formula."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a model says about a batch.
+
+    Attributes:
+        probability: One row per item, one column per class.
+        unknown: Whether each belongs to none of the classes; `None` where that cannot be told.
+        sets: Classes that each may belong to; `None` if nobody asked.
+        bad: Why some items could not be read, by place in the batch.
+        own: Which items are examples that the model was fitted to.
+    """
+
+    probability: np.ndarray
+    unknown: np.ndarray | None
+    sets: np.ndarray | None
+    bad: dict[int, str]
+    own: np.ndarray
+
+
+class Model(ABC):
+    """What answers items: a fitted classifier and its embedder, or one graph of both.
+
+    Attributes:
+        columns: Columns of the table that it was fitted to.
+        takes: What it takes; `None` for texts and pictures.
+        reject: Share of known items that it may call unknown; `None` calls none so.
+    """
+
+    columns: Columns
+    takes: Kind | None
+    reject: float | None
+
+    @property
+    @abstractmethod
+    def classes(self) -> list[Any]:
+        """The classes, in the order of the probabilities."""
+
+    @abstractmethod
+    def score(self, batch: Batch) -> Scores:
+        """Score a batch of items."""
+
+
+@dataclass
+class Tally:
+    """What is counted on the way."""
+
+    items: int = 0
+    labelled: int = 0
+    right: int = 0
+    unknown: int = 0
+    bad: int = 0
+    own: int = 0
+
+    def __iadd__(self, other: "Tally") -> "Tally":
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
+        return self
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which columns an answer has: those of the user, then label, probability, unknown.
+
+    Attributes:
+        columns: The user's columns.
+        top: Classes to name for each item, likeliest first.
+        sets: Whether to add the set of possible classes.
+    """
+
+    columns: tuple[str, ...]
+    top: int = 1
+    sets: bool = False
+
+    def added(self) -> list[str]:
+        """Columns that are added; one that the user has already is called predicted_..."""
+        names = ["label", "probability", "unknown"]
+        for place in range(2, self.top + 1):
+            names += [f"label_{place}", f"probability_{place}"]
+        names += ["labels"] if self.sets else []
+        return [f"predicted_{name}" if name in self.columns else name for name in names]
+
+    def header(self) -> list[str]:
+        """All columns."""
+        return [*self.columns, *self.added()]
+
+
+def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str, Any]], Tally]:
+    """Answer a batch: one row per item, by column, and what was counted."""
+    scores = model.score(batch)
+    p, added = scores.probability, form.added()
+    likeliest = p.argmax(1)[:, None]
+    if form.top > 1:
+        likeliest = np.argsort(-p, axis=1, kind="stable")[:, : form.top]
+    chances = np.take_along_axis(p, likeliest, 1)
+    rows = []
+    for i in range(len(batch)):
+        cells = {name: column[i] for name, column in batch.cells.items()}
+        if i in scores.bad:
+            rows.append(cells | dict.fromkeys(added, ""))
+            continue
+        named = [model.classes[k] for k in likeliest[i]]
+        chance = [round(float(c), DIGITS) for c in chances[i]]
+        values: list[Any] = [named[0], chance[0]]
+        values.append("" if scores.unknown is None else bool(scores.unknown[i]))
+        for pair in zip(named[1:], chance[1:], strict=True):
+            values += pair
+        if form.sets:
+            assert scores.sets is not None
+            members = np.flatnonzero(scores.sets[i])
+            values.append(SEPARATOR.join(str(model.classes[k]) for k in members))
+        rows.append(cells | dict(zip(added, values, strict=True)))
+    tally = Tally(len(batch), bad=len(scores.bad), own=int(scores.own.sum()))
+    if scores.unknown is not None:
+        tally.unknown = int(scores.unknown.sum())
+    for i, label in enumerate(batch.labels or ()):
+        if label != "" and i not in scores.bad:
+            tally.labelled += 1
+            tally.right += str(model.classes[likeliest[i, 0]]) == str(label)
+    return rows, tally
+
+
+def to_csv(rows: list[dict[str, Any]], header: list[str] | None = None) -> str:
+    """Rows as lines of CSV, formulas of spreadsheets made harmless; a header if there is one."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if header is not None:
+        writer.writerow([_harmless(name) for name in header])
+    for row in rows:
+        writer.writerow([_cell(value) for value in row.values()])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return _harmless(value) if isinstance(value, str) else value
+
+
+def _harmless(text: str) -> str:
+    """Put an apostrophe before what a spreadsheet would run; numbers stay as they are."""
+    if not text.startswith(FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+Part = tuple[int, str, Tally]
+"""Number of the next item, lines of CSV, and what was counted."""
+
+
+def answer_parts(
+    model: Model, items: Items, form: Form, size: int, start: int = 0, stop: int | None = None
+) -> Iterator[Part]:
+    """Answer items from `start` on, until `stop`, as lines of CSV."""
+    for batch in items.batches(size, start):
+        rows, tally = answer_batch(model, batch, form)
+        yield batch.start + len(batch), to_csv(rows), tally
+        if stop is not None and batch.start + len(batch) >= stop:
+            return
+
+
+class AnswerFile:
+    """A CSV file of answers that is whole or absent; an interrupted one goes on where it was.
+
+    What is written lies beside it under a hidden name, with a note of how far it is and of what
+    work it belongs to.
+    """
+
+    def __init__(self, path: Path, work: object) -> None:
+        self.path = path
+        self.part = path.with_name(f".{path.name}.part")
+        self.note = path.with_name(f".{path.name}.part.json")
+        self.key = hashlib.sha256(json.dumps(work, default=str).encode()).hexdigest()
+        self.done, self.tally = 0, Tally()
+        size = 0
+        try:
+            facts = json.loads(self.note.read_text())
+            if facts["key"] == self.key and self.part.stat().st_size >= facts["bytes"]:
+                self.done, size = int(facts["items"]), int(facts["bytes"])
+                self.tally = Tally(**facts["tally"])
+        except (OSError, ValueError, LookupError, TypeError):
+            self.done, self.tally, size = 0, Tally(), 0
+        self.resumed = self.done > 0
+        self.file = self.part.open("r+b" if self.resumed else "wb")
+        self.file.truncate(size)
+        self.file.seek(size)
+
+    def write(self, lines: str) -> None:
+        """Add lines that no item belongs to: the header."""
+        self._do(lambda: self.file.write(lines.encode(errors="surrogateescape")))
+
+    def add(self, part: Part) -> None:
+        """Add answers, and note that they are there."""
+        self.done, lines, counted = part
+        self.tally += counted
+
+        def save() -> None:
+            self.file.write(lines.encode(errors="surrogateescape"))
+            self.file.flush()
+            facts = {"key": self.key, "items": self.done, "bytes": self.file.tell()}
+            write_whole(self.note, json.dumps({**facts, "tally": vars(self.tally)}).encode())
+
+        self._do(save)
+
+    def finish(self) -> None:
+        """Put the file into place."""
+
+        def place() -> None:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            self.part.replace(self.path)
+            sync(self.path.parent)
+            self.note.unlink(missing_ok=True)
+
+        self._do(place)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{error.strerror}; {self.done:,} answers are kept, repeat the command to go on",
+                str(self.path),
+            ) from error

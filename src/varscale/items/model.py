@@ -1,0 +1,168 @@
+"""A classifier of items: a fitted classifier, its embedder, and the items it was fitted to."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from varscale.classifier import FewShotClassifier
+from varscale.classifier.file import read_about
+from varscale.items.answers import Model, Scores
+from varscale.items.cache import Cache, content_key
+from varscale.items.collection import Collection
+from varscale.items.embed import embed_batch
+from varscale.items.embedders.base import Embedder, make_embedder
+from varscale.items.source import Batch, Columns, Kind
+
+REJECT = 0.1
+"""Share of known items that may be called unknown, where a model can tell and nobody says."""
+
+
+@dataclass(eq=False)
+class ItemModel(Model):
+    """A fitted classifier with what it needs to answer items.
+
+    Attributes:
+        classifier: The classifier.
+        embedder: What embeds items; `None` if they are embeddings.
+        columns: Columns of the table that it was fitted to.
+        shown: The examples for people: the beginning of a text, the path of a picture.
+        keys: Hashes of the examples' contents.
+        reject: Share of known items that may be called unknown; `None` calls none so.
+        error: Share of items whose class may be missing from their set; `None` makes no sets.
+        skip_bad: Leave items that cannot be read without an answer, instead of raising ValueError.
+        cache: Embeddings made before.
+    """
+
+    classifier: FewShotClassifier
+    embedder: Embedder | None = None
+    columns: Columns = Columns()  # noqa: RUF009 - frozen
+    shown: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    reject: float | None = None
+    error: float | None = None
+    skip_bad: bool = False
+    cache: Cache | None = None
+
+    @property
+    def takes(self) -> Kind | None:  # type: ignore[override]
+        """What it takes; `None` for texts and pictures."""
+        return "embedding" if self.embedder is None else self.embedder.takes
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes, sorted."""
+        return list(self.classifier.classes_.tolist())
+
+    def can_reject(self, share: float) -> bool:
+        """Whether the prior can tell which items belong to none of the classes."""
+        law, counts = self.classifier.prior_.conformity, self.classifier.counts_
+        return law is not None and share > law.smallest_share(torch.from_numpy(counts).clamp_min(1))
+
+    def score(self, batch: Batch) -> Scores:
+        """Score a batch of items."""
+        x, bad = embed_batch(batch, self.embedder, self.cache)
+        if bad and not self.skip_bad:
+            reason = next(iter(bad.values())).rstrip(".")
+            raise ValueError(
+                f"{reason}. Mend it, or leave such items without an answer: --skip_bad."
+            )
+        if x.shape[1] == 0:  # none could be read
+            x = np.zeros((len(x), self.classifier.n_features_in_), dtype=np.float32)
+        unknown = None if self.reject is None else self.classifier.is_unknown(x, self.reject)
+        sets = None if self.error is None else self.classifier.predict_set(x, self.error)
+        known = set(self.keys)
+        own = np.array([content_key(content).hex() in known for content in batch.contents])
+        return Scores(self.classifier.predict_proba(x), unknown, sets, bad, own)
+
+    def add(
+        self,
+        items: Collection,
+        *,
+        learn: bool = False,
+        skip_bad: bool = False,
+        tell: Callable[[int, int], None] = lambda done, total: None,
+    ) -> int:
+        """Fit the classifier to the labelled items, or add them to those that it has.
+
+        Args:
+            items: The items.
+            learn: Fit the classifier; otherwise keep its examples and add these.
+            skip_bad: Leave out pictures that cannot be read, instead of raising ValueError.
+            tell: Called with the number of items that are embedded, and of all.
+
+        Returns:
+            How many were left out, because they cannot be read.
+        """
+        x, rows = items.embed(self.embedder, skip_bad=skip_bad, tell=tell)
+        labels = items.labels[rows]
+        has = labels != ""
+        if not has.any():
+            raise ValueError(
+                "Expected the classes of the items, got none: name the column by --label, give an "
+                "array of labels, or folders named like the classes."
+            )
+        fit = self.classifier.fit if learn else self.classifier.partial_fit
+        fit(x[has], labels[has])
+        shown, keys = items.shown, items.keys()
+        self.shown += [shown[i] for i in rows[has]]
+        self.keys += [keys[i] for i in rows[has]]
+        return len(items) - len(rows)
+
+    def save(self, path: Path) -> None:
+        """Write the classifier, and what belongs to its items, into one file."""
+        about: dict[str, Any] = {"columns": asdict(self.columns), "keys": self.keys}
+        about["shown"] = self.shown
+        if self.embedder is not None:
+            about["embedder"] = {"spec": self.embedder.spec, "identity": self.embedder.identity}
+        self.classifier.save(path, about)
+
+
+def load_model(
+    path: Path,
+    *,
+    embedder: str | None = None,
+    download: bool = False,
+    make: Callable[..., Embedder] = make_embedder,
+) -> ItemModel:
+    """Load what `ItemModel.save` wrote, with the embedder that it was fitted with.
+
+    Args:
+        path: The file.
+        embedder: Where that embedder is now, if it has moved.
+        download: Whether it may be downloaded.
+        make: Makes an embedder of a word.
+
+    Raises ValueError if the embedder is another one, even if its embeddings are as long.
+    """
+    classifier, about = FewShotClassifier.load(path), read_about(path)
+    model = ItemModel(classifier, shown=about.get("shown", []), keys=about.get("keys", []))
+    model.columns = Columns(**about.get("columns", {}))
+    fitted = about.get("embedder")
+    if fitted is None:
+        if embedder is not None:
+            raise ValueError(
+                f"{path} was fitted to embeddings, so it takes embeddings. Fit it to items to use "
+                f"{embedder}."
+            )
+        return model
+    try:
+        made = make(embedder or fitted["spec"], download=download)
+    except ValueError as error:
+        if embedder is not None:
+            raise
+        raise ValueError(
+            f"{path} was fitted with the embedder {fitted['spec']}, which cannot be used here: "
+            f"{error} If it has moved, say where: --embedder NAME:PLACE."
+        ) from error
+    if made.identity != fitted["identity"]:
+        raise ValueError(
+            f"Expected the embedder that {path} was fitted with, {fitted['spec']} (weights "
+            f"{fitted['identity'][:12]}), got {made.spec} (weights {made.identity[:12]}). Fit "
+            "again to use another one."
+        )
+    model.embedder, model.cache = made, Cache(made.identity)
+    return model

@@ -1,0 +1,258 @@
+"""Items of a user: texts or pictures of a table, pictures in folders, or embeddings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from varscale.core.registry import unknown
+from varscale.data.embeddings import SUFFIXES, read_items
+from varscale.data.tree import PICTURES, Tree, open_tree
+from varscale.items.tables import TABLES, Cells, ParquetTable, Table
+
+Kind = Literal["text", "image", "embedding"]
+"""What an item is: a text, the bytes of a picture file, or a row of numbers."""
+
+LABELS = ("label", "class", "intent", "category", "target", "y")
+"""Columns that are taken for the label if none is named."""
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+ROW = "item"
+"""Column that names an item where the user's file has no columns: its row, or its path."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table to use.
+
+    Attributes:
+        text: Column of texts.
+        image: Column of paths of pictures, from the folder of the table.
+        embedding: Column of lists of numbers, of a parquet file.
+        label: Column of classes; an empty cell is an unlabelled item.
+    """
+
+    text: str | None = None
+    image: str | None = None
+    embedding: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some items, one after another.
+
+    Attributes:
+        start: Number of the first.
+        cells: The user's columns.
+        contents: What to embed: texts or bytes of pictures; or embeddings, one row each.
+        labels: Class of each, empty where there is none; `None` if no item has any.
+        where: Says in a message where the item of a given number stands.
+        bad: Why some pictures could not be read, by place in the batch.
+    """
+
+    start: int
+    cells: Cells
+    contents: Any
+    labels: list[str] | None
+    where: Any
+    bad: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+
+class Items:
+    """Items of a source, read some at a time.
+
+    Attributes:
+        kind: What the items are.
+        columns: Columns of the user's to keep, in order.
+        used: The columns that were chosen.
+        total: Number of items.
+    """
+
+    kind: Kind
+    columns: list[str]
+    used: Columns = Columns()
+    total: int
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield `size` items at a time, from item `start` on."""
+        raise NotImplementedError
+
+
+class TableItems(Items):
+    """Items of a table."""
+
+    def __init__(self, table: Table, given: Columns, label: str | None = None) -> None:
+        self.table = table
+        self.used = _choose(table, given, label)
+        self.kind = next(kind for kind in _KINDS if getattr(self.used, kind) is not None)
+        self.columns = [c for c in table.columns if c != self.used.embedding]
+        self.total = table.count()
+        if not self.total:
+            raise ValueError(f"Expected items in {table.path}, got a header and no rows.")
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield `size` items at a time, from item `start` on."""
+        column = getattr(self.used, self.kind)
+        for cells in self.table.batches(size, start):
+            contents, bad = cells[column], dict[int, str]()
+            if self.kind == "image":
+                contents, bad = _read_pictures(self.table.path.parent, contents)
+            labels = None if self.used.label is None else cells[self.used.label]
+            kept = {name: cells[name] for name in self.columns}
+            yield Batch(start, kept, contents, labels, self.table.where, bad)
+            start += len(contents)
+
+
+class FolderItems(Items):
+    """Pictures in a folder or archive; the class of one is the folder that it lies in."""
+
+    kind = "image"
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.columns = tree, [ROW]
+        self.paths = [path for path in tree.files if path.lower().endswith(PICTURES)]
+        if not self.paths:
+            raise ValueError(f"Expected images in {tree.name}, got none.")
+        self.total = len(self.paths)
+        self.parents = [PurePosixPath(path).parent.name for path in self.paths]
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield `size` items at a time, from item `start` on."""
+        for begin in range(start, len(self.paths), size):
+            some = self.paths[begin : begin + size]
+            contents, bad = _read_all(some, self.tree.read)
+            labels = self.parents[begin : begin + size] if any(self.parents) else None
+            yield Batch(begin, {ROW: some}, contents, labels, self._where, bad)
+
+    def _where(self, row: int) -> str:
+        return f"{self.paths[row]} in {self.tree.name}"
+
+
+class OneItem(Items):
+    """A single text, or a single picture."""
+
+    def __init__(self, content: str | bytes, name: str, kind: Kind) -> None:
+        self.kind, self.columns, self.total = kind, [ROW], 1
+        self.content, self.name = content, name
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the item."""
+        if not start:
+            yield Batch(0, {ROW: [self.name]}, [self.content], None, lambda _: self.name)
+
+
+class EmbeddedItems(Items):
+    """Embeddings of an npz, npy or safetensors file."""
+
+    kind = "embedding"
+
+    def __init__(self, path: Path, split: str | None = None) -> None:
+        self.path, self.columns = path, [ROW]
+        self.embeddings, classes, rows = read_items(path, split)
+        self.rows = [str(row) for row in rows]
+        self.classes = None if classes is None else classes.tolist()
+        self.total = len(self.rows)
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield `size` items at a time, from item `start` on."""
+        for begin in range(start, len(self.rows), size):
+            part = slice(begin, begin + size)
+            labels = None if self.classes is None else self.classes[part]
+            yield Batch(begin, {ROW: self.rows[part]}, self.embeddings[part], labels, self._where)
+
+    def _where(self, row: int) -> str:
+        return f"row {self.rows[row]} of {self.path}"
+
+
+_KINDS: tuple[Kind, ...] = ("embedding", "image", "text")
+
+
+def open_items(
+    source: str | Path,
+    columns: Columns = Columns(),  # noqa: B008 - frozen
+    *,
+    split: str | None = None,
+    label: str | None = None,
+) -> Items:
+    """Open what lies at a path: a table, pictures or embeddings; any other text is an item itself.
+
+    Args:
+        source: A CSV, JSONL or parquet file; a folder or archive of pictures; one picture; an npz,
+            npy or safetensors file of embeddings; or a text.
+        columns: Columns of a table to use; those that are not given are found if there is no doubt.
+        split: Of a file of embeddings, only the classes of that split.
+        label: Column of labels to use if a table has it; `None` looks for one by its name.
+    """
+    path = Path(source)
+    ending = path.suffix.lower()
+    named = any(getattr(columns, kind) is not None for kind in _KINDS)
+    try:
+        there = path.exists()
+    except OSError:  # a text that is too long for a name
+        there = False
+    if split is not None and ending not in SUFFIXES:
+        raise ValueError(f"Only files of embeddings have a split; leave out --split for {source}.")
+    if ending in TABLES or ending in SUFFIXES or there:
+        if not there:
+            raise ValueError(f"Expected a file at {path}, got none.")
+        if ending in TABLES:
+            return TableItems(TABLES[ending](path), columns, label)
+        if named:
+            raise ValueError(f"Only tables have columns; leave them out for {source}.")
+        if ending in SUFFIXES:
+            return EmbeddedItems(path, split)
+        if ending in PICTURES:
+            return OneItem(path.read_bytes(), str(source), "image")
+        if path.is_dir() or path.name.endswith(ARCHIVES):
+            return FolderItems(open_tree(path))
+        raise ValueError(
+            f"Expected a table ({', '.join(TABLES)}), embeddings ({', '.join(SUFFIXES)}), a folder "
+            f"of images or an image, got {source}."
+        )
+    if ending in PICTURES or path.name.endswith(ARCHIVES) or "/" in str(source):
+        raise ValueError(f"Expected a file or folder at {path}, got none.")
+    return OneItem(str(source), str(source), "text")
+
+
+def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
+    """Find the columns to use; raise ValueError that names the nearest if one is missing."""
+    for kind in (*_KINDS, "label"):
+        name = getattr(given, kind)
+        if name is not None and name not in table.columns:
+            raise unknown(f"column of {table.path}:", name, table.columns)
+    if sum(getattr(given, kind) is not None for kind in _KINDS) > 1:
+        raise ValueError("Expected one column of --text, --image and --embedding, got several.")
+    label, names = given.label, LABELS if likely is None else (likely,)
+    if label is None:
+        label = next((name for name in names if name in table.columns), None)
+    if any(getattr(given, kind) is not None for kind in _KINDS):
+        return Columns(given.text, given.image, given.embedding, label)
+    lists = table.lists() if isinstance(table, ParquetTable) else []
+    if len(lists) == 1:
+        return Columns(embedding=lists[0], label=label)
+    others = [c for c in table.columns if c != label and c not in lists]
+    if len(others) == 1:
+        return Columns(text=others[0], label=label)
+    shown = ", ".join(map(repr, table.columns))
+    raise ValueError(
+        f"Expected the column to classify by, of {shown} in {table.path}, got none: name it by "
+        "--text COLUMN, or --image COLUMN for paths of pictures."
+    )
+
+
+def _read_pictures(folder: Path, paths: list[str]) -> tuple[list[bytes], dict[int, str]]:
+    return _read_all(paths, lambda path: (folder / path).read_bytes())
+
+
+def _read_all(paths: list[str], read: Any) -> tuple[list[bytes], dict[int, str]]:
+    contents, bad = [], {}
+    for i, path in enumerate(paths):
+        try:
+            contents.append(read(path))
+        except (OSError, ValueError) as error:
+            contents.append(b"")
+            bad[i] = str(getattr(error, "strerror", None) or error)
+    return contents, bad
