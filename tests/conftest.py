@@ -10,6 +10,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from own_items import letters, pictures, tickets  # noqa: F401 - fixtures
 from PIL import Image
 
 import varscale

@@ -29,6 +29,8 @@ MIN_CLASSES = 10
 """With fewer base classes none is held out."""
 MOST_DIMENSIONS = 2048
 """With more, estimating a covariance within classes takes too long."""
+LARGEST_BASE = 50_000
+"""With more items, a sample of them teaches."""
 SHRINKAGE = 0.9
 """Of the covariance within classes towards the identity, before whitening by it."""
 SPREAD = 0.3
@@ -53,12 +55,13 @@ def learn_prior(
         prior = learn_prior(x, labels, seed=seed)
         return replace(prior, name_gap=learn_gap(prior, x, labels, names))
     sizes = np.bincount(labels)
-    kept = sizes[labels] > 1
+    kept = np.flatnonzero(sizes[labels] > 1)
     unit = unit_of(x.abs().max().double())
     if (sizes > 1).sum() < MIN_CLASSES:
         return broad_prior(x.shape[1], unit.item())
     if unit != 1:  # the scale of the cosine does not depend on the size
         x = (x.double() / unit).to(x.dtype)
+    kept = kept[sample_items(labels[kept], seed)]
     x, labels = x[torch.from_numpy(kept)], number_classes(labels[kept])
     n_classes = int(labels.max()) + 1
     orders = uniform(seed, "folds", 0, DEALS, n_classes).argsort(1)
@@ -79,8 +82,21 @@ def learn_prior(
         spread=SPREAD,
         conformity=class_quantiles(own),
         n_classes=n_classes,
+        n_items=len(x),
         unit=unit.item(),
     )
+
+
+def sample_items(labels: Int[np.ndarray, " item"], seed: int) -> Int[np.ndarray, " kept"]:
+    """Rows of `LARGEST_BASE` items at most: as many of each class, of all classes if possible."""
+    if len(labels) <= LARGEST_BASE:
+        return np.arange(len(labels))
+    random = uniform(seed, "base items", 0, 1, len(labels))[0]
+    order = np.lexsort((random, labels))  # by class, then at random
+    sizes = np.bincount(number_classes(labels))
+    place = np.arange(len(labels)) - np.repeat(sizes.cumsum() - sizes, sizes)  # within the class
+    most = max(2, int(np.searchsorted(np.bincount(place).cumsum(), LARGEST_BASE, side="right")))
+    return np.sort(order[place < most][:LARGEST_BASE])
 
 
 def learn_gap(

@@ -21,7 +21,7 @@ LARGEST = 1e300
 
 NUMBERS = (
     "mean", "std", "shot_offset", "query_power", "top", "within", "between", "spread", "n_classes",
-    "adapts", "unit",
+    "n_items", "adapts", "unit",
 )  # fmt: skip
 SPREAD_POWER = 0.7
 """How the scale follows the distance between a task's classes (M39)."""
@@ -50,6 +50,7 @@ class Prior:
         conformity: How similar items of held-out classes are to their own prototype; `None` when
             there were too few classes to hold any out.
         n_classes: Base classes it was learned on; 0 when it was not learned.
+        n_items: Items of these that taught it; a sample if there were very many.
         adapts: Whether a task's own examples update it.
         unit: Power of two by which embeddings are divided first, if their size is unusual.
     """
@@ -66,6 +67,7 @@ class Prior:
     name_gap: Float[Tensor, " dim"] | None = None
     conformity: Conformity | None = None
     n_classes: int = 0
+    n_items: int = 0
     adapts: bool = False
     unit: float = 1.0
 

@@ -1,6 +1,7 @@
 """`varscale fit`: fit a classifier to texts, pictures or embeddings, and store it in one file."""
 
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ EMBEDDER = (
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
     from varscale.items.collection import read
+    from varscale.items.model import load_model
+    from varscale.items.source import is_table
 
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
@@ -52,15 +55,20 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    columns = {name: args[name] for name in ("text", "image", "embedding", "label", "split")}
-    items = read(args.source, **columns)
+    fitted = None
+    if args.add is not None:
+        fitted = load_model(Path(args.add), embedder=args.embedder, download=args.download)
+    columns = {name: args[name] for name in ("text", "image", "embedding", "label")}
+    if fitted is not None and not any(columns.values()) and is_table(args.source):
+        columns = asdict(fitted.columns)
+    items = read(args.source, **columns, split=args.split)
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         warnings.warn(
             f"{len(conflicts)} items have different labels: {'; '.join(conflicts[:5])}{more}.",
             stacklevel=1,
         )
-    fitted = _begin(args, items.kind)
+    fitted = fitted or _begin(args, items.kind)
     with Bar("embed") as bar:
         tell = bar if fitted.embedder is not None else (lambda done, total: None)
         skipped = fitted.add(items, learn=args.add is None, skip_bad=args.skip_bad, tell=tell)
@@ -82,12 +90,10 @@ def run(args: Namespace) -> None:
 
 
 def _begin(args: Namespace, kind: str) -> Any:
-    """Make the model that the items go into: a new one, or the one to add to."""
+    """Make the model that the items go into."""
     from varscale.classifier import FewShotClassifier
-    from varscale.items.model import ItemModel, load_model
+    from varscale.items.model import ItemModel
 
-    if args.add is not None:
-        return load_model(Path(args.add), embedder=args.embedder, download=args.download)
     embedder = choose_embedder(args.embedder, kind, download=args.download)
     prior: Any = args.prior
     if prior is not None:

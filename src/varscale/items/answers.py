@@ -214,22 +214,30 @@ class AnswerFile:
         self.file.truncate(size)
         self.file.seek(size)
 
+    def __enter__(self) -> "AnswerFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
     def write(self, lines: str) -> None:
         """Add lines that no item belongs to: the header."""
         self._do(lambda: self.file.write(lines.encode(errors="surrogateescape")))
 
     def add(self, part: Part) -> None:
         """Add answers, and note that they are there."""
-        self.done, lines, counted = part
-        self.tally += counted
+        done, lines, counted = part
+        tally = Tally(**vars(self.tally))
+        tally += counted
 
         def save() -> None:
             self.file.write(lines.encode(errors="surrogateescape"))
             self.file.flush()
-            facts = {"key": self.key, "items": self.done, "bytes": self.file.tell()}
-            write_whole(self.note, json.dumps({**facts, "tally": vars(self.tally)}).encode())
+            facts = {"key": self.key, "items": done, "bytes": self.file.tell()}
+            write_whole(self.note, json.dumps({**facts, "tally": vars(tally)}).encode())
 
         self._do(save)
+        self.done, self.tally = done, tally
 
     def finish(self) -> None:
         """Put the file into place."""

@@ -17,9 +17,6 @@ from varscale.items.embed import embed_batch
 from varscale.items.embedders.base import Embedder, make_embedder
 from varscale.items.source import Batch, Columns, Kind
 
-REJECT = 0.1
-"""Share of known items that may be called unknown, where a model can tell and nobody says."""
-
 
 @dataclass(eq=False)
 class ItemModel(Model):

@@ -217,6 +217,11 @@ def open_items(
     return OneItem(str(source), str(source), "text")
 
 
+def is_table(source: str | Path) -> bool:
+    """Whether a source has columns."""
+    return Path(source).suffix.lower() in TABLES
+
+
 def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
     """Find the columns to use; raise ValueError that names the nearest if one is missing."""
     for kind in (*_KINDS, "label"):

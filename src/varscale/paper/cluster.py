@@ -6,8 +6,8 @@ since its last checkpoint, and the result is that of a serial run, bit for bit.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from varscale.core.cluster import connect
 from varscale.paper.reproduce import Job
 from varscale.paper.results import Results, Row
 
@@ -20,29 +20,11 @@ def reproduce_on(
     They run in `workers` processes of this machine; or on those of a scheduler, `tcp://host:port`,
     all of which must see the folder `runs`.
     """
-    try:
-        from dask import distributed
-    except ImportError as error:
-        raise ValueError(
-            f"Several jobs at once need the extra 'cluster' ({error}): "
-            "pip install 'varscale[cluster]'."
-        ) from error
-    dask: Any = distributed  # it has no types
-    where: dict[str, Any] = {"address": scheduler}
-    if scheduler is None:
-        where = {"n_workers": workers, "threads_per_worker": 1, "memory_limit": 0}
-        where |= {"dashboard_address": ":0"}
-    try:
-        client = dask.Client(**where, timeout="10s")
-    except (OSError, ValueError) as error:
-        if scheduler is None:
-            raise
-        raise ValueError(
-            f"There is no Dask scheduler at {scheduler}: {error}. Expected tcp://host:port."
-        ) from error
-    with client:
+    with connect(scheduler, workers) as client:
+        from dask.distributed import as_completed
+
         futures = [client.submit(Job.run, job, runs, pure=False, retries=2) for job in jobs]
-        for future in dask.as_completed(futures):
+        for future in as_completed(futures):  # type: ignore[no-untyped-call]
             row, arrays = future.result()
             results.add(row, arrays)
             yield row

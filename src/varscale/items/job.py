@@ -1,0 +1,104 @@
+"""A job: which items to answer with which model, and how. Small enough to send to a worker."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from varscale.items.answers import Form, Model, Part, answer_parts
+from varscale.items.source import Columns, Items, is_table, open_items
+
+LARGEST_CHUNK = 1 << 22
+"""Probabilities to hold in memory at once."""
+LARGEST_BATCH, LARGEST_RAW = 4096, 512
+"""Items of a batch, at most: of embeddings, and of those that have to be embedded."""
+REJECT = 0.1
+"""Share of known items that may be called unknown, where a model can tell and nobody says."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Items to answer, and how.
+
+    Attributes:
+        model: File of the model.
+        source: Where the items are; see `open_items`.
+        columns: Columns of a table; by default those that the model was fitted to.
+        split: Of a file of embeddings, only the classes of that split.
+        embedder: Where the embedder of the model is now, if it has moved.
+        download: Whether it may be downloaded.
+        skip_bad: Leave items that cannot be read without an answer.
+        reject: Share of known items that may be called unknown.
+        sets: Share of items whose class may be missing from their set; `None` makes no sets.
+        top: Classes to name for each item.
+    """
+
+    model: str
+    source: str
+    columns: Columns = Columns()  # noqa: RUF009 - frozen
+    split: str | None = None
+    embedder: str | None = None
+    download: bool = False
+    skip_bad: bool = False
+    reject: float | None = None
+    sets: float | None = None
+    top: int = 1
+
+    def open(self) -> "OpenJob":
+        """Load the model and open the items."""
+        from varscale.items.model import load_model  # brings torch
+
+        model = load_model(Path(self.model), embedder=self.embedder, download=self.download)
+        model.reject, model.error, model.skip_bad = self.reject, self.sets, self.skip_bad
+        if model.reject is None and model.can_reject(REJECT):
+            model.reject = REJECT
+        if not 1 <= self.top <= len(model.classes):
+            raise ValueError(
+                f"Expected --top from 1 to {len(model.classes)}, the number of classes, got "
+                f"{self.top}."
+            )
+        given = self.columns
+        if is_table(self.source) and not any((given.text, given.image, given.embedding)):
+            given = replace(model.columns, label=given.label)
+        items = open_items(self.source, given, split=self.split, label=model.columns.label)
+        if items.kind != model.takes and (model.takes or items.kind == "embedding"):
+            raise ValueError(
+                f"Expected {model.takes or 'text'}s, which {self.model} was fitted to, got "
+                f"{items.kind}s: {self.source}."
+            )
+        return OpenJob(model, items, Form(tuple(items.columns), self.top, self.sets is not None))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenJob:
+    """A job with its model loaded and its items open.
+
+    Attributes:
+        model: Answers items.
+        items: The items.
+        form: Columns of the answers.
+    """
+
+    model: Model
+    items: Items
+    form: Form
+
+    @property
+    def size(self) -> int:
+        """Items of a batch: the same wherever the job runs, so that its answers are."""
+        limit = LARGEST_BATCH if self.items.kind == "embedding" else LARGEST_RAW
+        return max(1, min(limit, LARGEST_CHUNK // len(self.model.classes)))
+
+    def parts(self, start: int = 0, stop: int | None = None) -> Iterator[Part]:
+        """Answer items from `start` on, until `stop`."""
+        return answer_parts(self.model, self.items, self.form, self.size, start, stop)
+
+
+def answer_range(job: Job, start: int, stop: int) -> list[Part]:
+    """Answer some items of a job, in a process that keeps it open for the next ones."""
+    return list(_keep_open(job).parts(start, stop))
+
+
+@lru_cache(maxsize=1)
+def _keep_open(job: Job) -> OpenJob:
+    return job.open()

@@ -1,0 +1,270 @@
+"""`varscale fit` and `predict` on tables and pictures: what people have."""
+
+import csv
+import errno
+import io
+import json
+
+import numpy as np
+import pytest
+from own_items import LETTERS, WORDS, write_csv
+
+from varscale import FewShotClassifier
+from varscale.cli.main import main
+from varscale.items import answers, job, read
+
+NEW = ["papaya juice", "a zinc mine", "my mallet", "apple and banana", "drill"]
+
+
+def run(capsys, *words):
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def model(tickets, letters, tmp_path, capsys):
+    """A model of the table, fitted in the shell."""
+    words = ["fit", tickets, tmp_path / "m.st", "--text", "question", "--label", "intent"]
+    status, out, _ = run(capsys, *words, "--embedder", letters)
+    assert status == 0
+    assert "m.st: 3 classes, 12 items of 26 numbers." in out
+    return tmp_path / "m.st"
+
+
+@pytest.fixture
+def new(tmp_path):
+    """New items with columns of the user's own, in his order."""
+    rows = [(f"n{i}", text, "=1+1" if i else "-3") for i, text in enumerate(NEW)]
+    write_csv(tmp_path / "new.csv", ["id", "question", "note"], rows)
+    return tmp_path / "new.csv"
+
+
+def test_a_table_to_answers_equals_the_path_of_embeddings(
+    model, new, tickets, letters, tmp_path, capsys
+):
+    status, out, _ = run(capsys, "predict", model, new, "--out", tmp_path / "a.csv")
+    assert status == 0
+    assert "a.csv: 5 answers" in out
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["id", "question", "note", "label", "probability", "unknown"]
+    assert [row["question"] for row in rows] == NEW
+    assert [row["note"] for row in rows] == ["-3"] + ["'=1+1"] * 4  # no spreadsheet runs it
+
+    items = read(tickets)
+    x, y = items.embed(letters)[0], items.labels
+    clf = FewShotClassifier().fit(x, y)
+    queries, _ = read(new, text="question").embed(letters)
+    p = clf.predict_proba(queries)
+    assert [row["label"] for row in rows] == clf.predict(queries).tolist()
+    assert [float(row["probability"]) for row in rows] == [round(float(q), 6) for q in p.max(1)]
+    np.savez(tmp_path / "x.npz", embeddings=x, labels=y)
+    np.savez(tmp_path / "q.npz", embeddings=queries)
+    run(capsys, "fit", tmp_path / "x.npz", tmp_path / "e.st")
+    _, out, _ = run(capsys, "predict", tmp_path / "e.st", tmp_path / "q.npz")
+    other = list(csv.DictReader(io.StringIO(out)))
+    for column in ("label", "probability", "unknown"):
+        assert [row[column] for row in other] == [row[column] for row in rows]
+
+
+def test_top_and_sets_and_columns_of_the_same_name(model, tmp_path, capsys):
+    write_csv(tmp_path / "n.csv", ["question", "label", "intent"], [(NEW[0], "mine", "fruit")])
+    words = ["predict", model, tmp_path / "n.csv", "--top", 2, "--json"]
+    status, out, _ = run(capsys, *words)
+    report = json.loads(out)
+    assert status == 0
+    assert report["accuracy"] == 1.0  # by the column that the model was fitted to
+    assert list(report["answers"][0]) == [
+        *("question", "label", "intent"),
+        *("predicted_label", "probability", "unknown", "label_2", "probability_2"),
+    ]
+    status, _, err = run(capsys, *words, "--sets", "0.1")
+    assert status == 2
+    assert "at least 10 classes" in err
+
+
+def test_sets_are_those_of_the_classifier(tmp_path, capsys):
+    draw, y = np.random.default_rng(0), np.repeat(np.arange(12), 8)
+    x = draw.normal(size=(12, 16))[y] + 0.7 * draw.normal(size=(96, 16))
+    np.savez(tmp_path / "x.npz", X=x, y=y)
+    np.savez(tmp_path / "q.npz", X=x[::8] + 0.3)
+    run(capsys, "fit", tmp_path / "x.npz", tmp_path / "m.st")
+    _, out, _ = run(capsys, "predict", tmp_path / "m.st", tmp_path / "q.npz", "--sets", "0.2")
+    clf = FewShotClassifier.load(tmp_path / "m.st")
+    sets = clf.predict_set((x[::8] + 0.3).astype(np.float32), 0.2)
+    found = [row["labels"] for row in csv.DictReader(io.StringIO(out))]
+    assert found == ["|".join(clf.classes_[row].tolist()) for row in sets]
+
+
+def test_one_text_and_one_picture(model, pictures, letters, tmp_path, capsys):
+    _, out, _ = run(capsys, "predict", model, "ripe papaya")
+    assert out.splitlines()[1].startswith("ripe papaya,fruit,")
+    run(capsys, "fit", pictures, tmp_path / "p.st", "--embedder", letters)
+    pixels = pictures / "red" / "0.png"
+    other = tmp_path / "red.png"
+    other.write_bytes(pixels.read_bytes() + b"\0")  # another file, the same picture
+    _, out, _ = run(capsys, "predict", tmp_path / "p.st", other)
+    assert out.splitlines()[1].startswith(f"{other},red,")
+    status, _, err = run(capsys, "predict", tmp_path / "p.st", tmp_path / "gone.png")
+    assert status == 2
+    assert "Expected a file or folder at" in err
+
+
+@pytest.mark.filterwarnings("default:.*different labels")
+def test_unlabelled_items_are_left_out_and_conflicts_told(tmp_path, letters, capsys):
+    rows = [(text, name) for name, texts in WORDS.items() for text in texts]
+    write_csv(tmp_path / "t.csv", ["text", "label"], [*rows, ("what?", ""), (rows[0][0], "tools")])
+    status, out, err = run(
+        capsys, "fit", tmp_path / "t.csv", tmp_path / "m.st", "--embedder", letters
+    )
+    assert status == 0
+    assert "13 items of 26 numbers (1 unlabelled left out)" in out
+    assert "warning: 1 items have different labels: 'apple pie' is fruit and tools." in err
+
+
+def test_another_embedder_is_refused_by_name(model, new, letters, tmp_path, capsys):
+    (tmp_path / "other.py").write_text(LETTERS + "\nx = 1\n")  # as many numbers
+    other = f"python:{tmp_path / 'other.py'}:embed"
+    for words in (
+        ["predict", model, new, "--embedder", other],
+        ["fit", new, tmp_path / "n.st", "--add", model, "--embedder", other],
+    ):
+        status, out, err = run(capsys, *words)
+        assert (status, out) == (2, "")
+        assert f"Expected the embedder that {model} was fitted with, {letters}" in err
+        assert f"got {other}" in err
+    words = ["fit", tmp_path / "tickets.csv", tmp_path / "n.st", "--prior", model]
+    status, _, err = run(capsys, *words, "--embedder", other)
+    assert status == 2
+    assert "Expected a prior of the embedder" in err
+    (tmp_path / "letters.py").unlink()
+    status, _, err = run(capsys, "predict", model, new)
+    assert status == 2
+    assert "If it has moved, say where: --embedder" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "{m}", "{t}/q.npz"], "Expected texts, which"),
+        (["predict", "{m}", "{t}/other.csv"], "Unknown column of"),
+        (["predict", "{m}", "{t}/gone.csv"], "Expected a file at"),
+        (["fit", "{t}/tickets.csv", "{t}/n.st", "--embedder", "run:{t}"], "config.yaml"),
+        (["fit", "{t}/q.npz", "{t}/n.st", "--embedder", "minilm"], "embeddings already"),
+        (["fit", "{t}/pictures", "{t}/n.st"], "Pictures need an embedder"),
+        (["predict", "{m}", "{t}/letters.py"], "Expected a table (.csv"),
+        (["fit", "{t}/tickets.csv", "{t}/n.st", "--label", "intend"], "Did you mean 'intent'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(model, pictures, tmp_path, capsys, words, message):
+    np.savez(tmp_path / "q.npz", embeddings=np.eye(3), labels=[0, 1, 1])
+    write_csv(tmp_path / "other.csv", ["quetsion"], [("x",)])
+    given = [word.format(m=model, t=tmp_path) for word in words]
+    status, out, err = run(capsys, *given)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_an_interrupted_file_goes_on_where_it_was(model, new, tmp_path, capsys, monkeypatch):
+    words = ["predict", model, new, "--out"]
+    run(capsys, *words, tmp_path / "whole.csv")
+    monkeypatch.setattr(job, "LARGEST_RAW", 2)
+    seen = []
+    write = answers.AnswerFile.add
+
+    def stop_after_two(self, part):
+        write(self, part)
+        seen.append(part[0])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(answers.AnswerFile, "add", stop_after_two)
+    assert run(capsys, *words, tmp_path / "part.csv")[0] == 130
+    assert not (tmp_path / "part.csv").exists()
+    status, _, err = run(capsys, *words, tmp_path / "part.csv")
+    assert status == 0
+    assert "4 answers are there already" in err
+    assert seen == [2, 4, 5]  # nothing was answered twice
+    assert (tmp_path / "part.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not list(tmp_path.glob(".part.csv*"))
+
+    seen.clear()
+    assert run(capsys, *words, tmp_path / "part.csv")[0] == 130
+    new.write_text(new.read_text() + "n9,other,\n")  # another table: all over again
+    run(capsys, *words, tmp_path / "part.csv")
+    assert seen[-3:] == [2, 4, 6]
+    assert len((tmp_path / "part.csv").read_text().splitlines()) == 7
+
+
+def test_a_full_disk_loses_nothing(model, new, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(job, "LARGEST_RAW", 2)
+    real, calls = answers.write_whole, []
+
+    def full(path, content):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content)
+
+    monkeypatch.setattr(answers, "write_whole", full)
+    words = ["predict", model, new, "--out", tmp_path / "a.csv"]
+    status, _, err = run(capsys, *words)
+    assert status == 1
+    assert "No space left on device; 2 answers are kept, repeat the command to go on" in err
+    assert run(capsys, *words)[0] == 0
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 6
+
+
+def test_unreadable_pictures_stay_without_an_answer(pictures, letters, tmp_path, capsys):
+    run(capsys, "fit", pictures, tmp_path / "p.st", "--embedder", letters)
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").write_bytes((pictures / "red" / "0.png").read_bytes() + b"\0")
+    (tmp_path / "flat" / "b.png").write_bytes(b"nothing")
+    words = ["predict", tmp_path / "p.st", tmp_path / "flat"]
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "b.png in" in err
+    assert "--skip_bad" in err
+    status, out, _ = run(capsys, *words, "--skip_bad")
+    assert status == 0
+    assert out.splitlines()[2] == "b.png,,,"
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_file_though_a_worker_dies(tmp_path, capsys, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'cluster'")
+    pa = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    import pyarrow.parquet as parquet
+
+    from varscale.items import spread
+
+    draw, y = np.random.default_rng(0), np.repeat(np.arange(12), 6)
+    x = draw.normal(size=(12, 8))[y] + 0.5 * draw.normal(size=(72, 8))
+    np.savez(tmp_path / "x.npz", X=x, y=y)
+    run(capsys, "fit", tmp_path / "x.npz", tmp_path / "m.st")
+    table = pa.table({"id": range(40_000), "vector": draw.normal(size=(40_000, 8)).tolist()})
+    parquet.write_table(table, tmp_path / "q.parquet", row_group_size=7000)
+    words = ["predict", tmp_path / "m.st", tmp_path / "q.parquet", "--out"]
+    assert run(capsys, *words, tmp_path / "serial.csv")[0] == 0
+    monkeypatch.setattr(spread, "BATCHES", 1)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
+    ) as cluster:
+        add, killed = answers.AnswerFile.add, []
+
+        def kill_one(self, part):
+            add(self, part)
+            if not killed:
+                killed.append(next(iter(cluster.workers.values())))
+                killed[0].process.process.kill()
+
+        monkeypatch.setattr(answers.AnswerFile, "add", kill_one)
+        where = ["--scheduler", cluster.scheduler_address]
+        assert run(capsys, *words, tmp_path / "cluster.csv", *where)[0] == 0
+    assert killed
+    assert (tmp_path / "cluster.csv").read_bytes() == (tmp_path / "serial.csv").read_bytes()
+    assert len((tmp_path / "serial.csv").read_text().splitlines()) == 40_001
