@@ -16,3 +16,11 @@ def test_time_left_is_told_once_a_pace_is_known(monkeypatch, capsys):
         "runs: 2 of 3, 60 s left; run 2",
         "runs: 3 of 3; run 3",
     ]
+
+
+def test_a_line_per_tenth_even_if_steps_do_not_meet_it(capsys):
+    with Bar("rows") as bar:
+        for done in (*range(7, 100, 7), 100):
+            bar(done, 100)
+    shown = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["14", "21", "35", "42", "56", "63", "70", "84", "91", "100"]

@@ -26,6 +26,7 @@ class Bar:
         )
         self.task = self.bar.add_task(title, total=None, note="")
         self.start: tuple[float, int] | None = None  # a resumed run does not begin at 0
+        self.tenth = 0  # that was written last
 
     def __enter__(self) -> "Bar":
         self.bar.start()
@@ -41,7 +42,9 @@ class Bar:
             return
         if self.start is None:
             self.start = time.monotonic(), done
-        if done == total or done % max(total // 10, 1) == 0:
+        tenth = 10 * done // max(total, 1)
+        if done == total or tenth != self.tenth:
+            self.tenth = tenth
             began, first = self.start
             left = ""
             if first < done < total:

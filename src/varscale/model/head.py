@@ -1,6 +1,7 @@
 """The head: embeddings, labels and a posterior of the scale in, log-probabilities out.
 
-Training, evaluation, the classifier and both exports call it; nothing else applies a scale.
+Training, evaluation and the export of models call it. The classifier of embeddings has a scale for
+each query, so it uses `functional.query_logits` instead.
 """
 
 from dataclasses import dataclass

@@ -125,7 +125,7 @@ def sections(folder: Path) -> list[tuple[str, str]]:
 
 
 def covered(results: Results) -> list[tuple[str, ...]]:
-    """How many of the cells of each table were run, at each scale but the paper's."""
+    """How many of the cells of each table were run, at each size but the paper's."""
     found: list[tuple[str, ...]] = []
     for size, ids in SHOWN.items():
         done = {row.cell for row in results.rows(size)}

@@ -34,7 +34,7 @@ class TrainConfig:
         backbone: Embedding network; by default conv4 for images, else identity.
         scaler: How to learn the scale: svs, d-svs, ...; without one it is fixed at 1 (tadam: 7.5).
         metric: euclidean (squared), cosine, dot, or norm (unsquared); by default the host's own.
-        preset: Set of defaults: reproduction, paper, released.
+        preset: Set of defaults: default, reproduction, paper, released.
         shot_offset: Initial value of b in the shot law n / (n + b); by default off.
         backbone_options: Options of the backbone; sizes come from the dataset.
         scaler_options: Options of the scaler, such as --scaler_options.family normal.
