@@ -268,3 +268,18 @@ def test_a_cluster_gives_the_same_file_though_a_worker_dies(tmp_path, capsys, mo
     assert killed
     assert (tmp_path / "cluster.csv").read_bytes() == (tmp_path / "serial.csv").read_bytes()
     assert len((tmp_path / "serial.csv").read_text().splitlines()) == 40_001
+
+
+def test_names_of_classes_are_examples(tmp_path, letters, capsys):
+    rows = [("ape ape", "ape"), ("zoo", "zoo_zoo"), ("ox", "ox")]
+    write_csv(tmp_path / "t.csv", ["text", "label"], rows)
+    words = ["fit", tmp_path / "t.csv", tmp_path / "m.st", "--embedder", letters, "--names"]
+    assert run(capsys, *words, "--prior", 15)[0] == 0
+    clf = FewShotClassifier.load(tmp_path / "m.st")
+    assert clf.classes_.tolist() == ["ape", "ox", "zoo_zoo"]
+    letters_of = dict(zip("abcdefghijklmnopqrstuvwxyz", clf.names_[2], strict=True))
+    assert letters_of["z"] == pytest.approx(2.01)  # of "zoo zoo"
+    np.savez(tmp_path / "x.npz", X=np.eye(3), y=["a", "b", "b"])
+    status, _, err = run(capsys, "fit", tmp_path / "x.npz", tmp_path / "n.st", "--names")
+    assert status == 2
+    assert "need an embedder of texts" in err

@@ -38,6 +38,7 @@ EMBEDDER = (
     option("model", "file to write"),
     *SOURCE,
     *EMBEDDER,
+    option("--names", "use the names of classes, as texts, as examples", action="store_true"),
     option("--prior FILE", "fitted classifier whose prior to use; or a number, the fixed scale"),
     option("--add FILE", "fitted classifier to add these items to; keeps its prior"),
     option("--seed", "seed of the fit", default=0),
@@ -71,7 +72,9 @@ def run(args: Namespace) -> None:
     fitted = fitted or _begin(args, items.kind)
     with Bar("embed") as bar:
         tell = bar if fitted.embedder is not None else (lambda done, total: None)
-        skipped = fitted.add(items, learn=args.add is None, skip_bad=args.skip_bad, tell=tell)
+        skipped = fitted.add(
+            items, learn=args.add is None, names=args.names, skip_bad=args.skip_bad, tell=tell
+        )
     if args.add is None:
         fitted.columns = items.columns
     fitted.save(model)

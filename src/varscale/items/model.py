@@ -80,6 +80,7 @@ class ItemModel(Model):
         items: Collection,
         *,
         learn: bool = False,
+        names: bool = False,
         skip_bad: bool = False,
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> int:
@@ -88,6 +89,7 @@ class ItemModel(Model):
         Args:
             items: The items.
             learn: Fit the classifier; otherwise keep its examples and add these.
+            names: Use the names of the classes, as texts, as one more example of each (M43).
             skip_bad: Leave out pictures that cannot be read, instead of raising ValueError.
             tell: Called with the number of items that are embedded, and of all.
 
@@ -103,11 +105,21 @@ class ItemModel(Model):
                 "array of labels, or folders named like the classes."
             )
         fit = self.classifier.fit if learn else self.classifier.partial_fit
-        fit(x[has], labels[has])
+        fit(x[has], labels[has], names=self._embed_names(labels[has]) if names else None)
         shown, keys = items.shown, items.keys()
         self.shown += [shown[i] for i in rows[has]]
         self.keys += [keys[i] for i in rows[has]]
         return len(items) - len(rows)
+
+    def _embed_names(self, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Embed the names of classes, written with spaces."""
+        if self.embedder is None or self.embedder.takes == "image":
+            raise ValueError("Names of classes need an embedder of texts; leave out --names.")
+        classes = np.unique(labels).tolist()
+        texts = [name.replace("_", " ").replace("-", " ") for name in classes]
+        batch = Batch(0, {}, texts, None, lambda row: f"the class {classes[row]!r}")
+        x, _ = embed_batch(batch, self.embedder, self.cache)
+        return dict(zip(classes, x, strict=True))
 
     def save(self, path: Path) -> None:
         """Write the classifier, and what belongs to its items, into one file."""
