@@ -109,3 +109,13 @@ def test_a_damaged_cache_is_made_again(tmp_path):
 def test_keys_tell_kinds_apart():
     assert content_key("a") != content_key(b"a")
     assert content_key(np.array([1.0, 2.0])) == content_key(np.array([1, 2], dtype=np.float32))
+
+
+def test_a_run_with_imports_executes_code(tmp_path):
+    from varscale.items.embedders.base import executes_code
+
+    for imports, expected in (("[]", False), ("[mine.py]", True)):
+        (tmp_path / "config.yaml").write_text(f"dataset: x\nimports: {imports}\n")
+        assert executes_code(f"run:{tmp_path}") is expected
+    assert executes_code("python:os:system")
+    assert not executes_code("minilm")

@@ -1,7 +1,7 @@
 """A classifier of items: a fitted classifier, its embedder, and the items it was fitted to."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from varscale.items.answers import Model, Scores
 from varscale.items.cache import Cache, content_key
 from varscale.items.collection import Collection
 from varscale.items.embed import embed_batch
-from varscale.items.embedders.base import Embedder, make_embedder
+from varscale.items.embedders.base import Embedder, executes_code, make_embedder
 from varscale.items.source import Batch, Columns, Kind
 
 
@@ -148,6 +148,7 @@ def load_model(
     Raises ValueError if the embedder is another one, even if its embeddings are as long.
     """
     classifier, about = FewShotClassifier.load(path), read_about(path)
+    _check(about, len(classifier.examples_), path)
     model = ItemModel(classifier, shown=about.get("shown", []), keys=about.get("keys", []))
     model.columns = Columns(**about.get("columns", {}))
     fitted = about.get("embedder")
@@ -159,13 +160,18 @@ def load_model(
             )
         return model
     try:
+        if embedder is None and executes_code(fitted["spec"]):
+            raise ValueError(
+                "it executes code, which a file must not ask for. If you know that code, name it: "
+                f"--embedder {fitted['spec']}."
+            )
         made = make(embedder or fitted["spec"], download=download)
     except ValueError as error:
         if embedder is not None:
             raise
         raise ValueError(
             f"{path} was fitted with the embedder {fitted['spec']}, which cannot be used here: "
-            f"{error} If it has moved, say where: --embedder NAME:PLACE."
+            f"{error} If it has moved, say where by --embedder."
         ) from error
     if made.identity != fitted["identity"]:
         raise ValueError(
@@ -175,3 +181,24 @@ def load_model(
         )
     model.embedder, model.cache = made, Cache(made.identity)
     return model
+
+
+def _check(about: dict[str, Any], n_items: int, path: Path) -> None:
+    """Raise ValueError if facts about items cannot come from `ItemModel.save`."""
+
+    def is_text(value: object) -> bool:
+        return isinstance(value, str)
+
+    lists = [about.get(name, []) for name in ("shown", "keys")]
+    columns, fitted = about.get("columns", {}), about.get("embedder", {})
+    sound = (
+        all(isinstance(some, list) and all(map(is_text, some)) for some in lists)
+        and all(len(some) in (0, n_items) for some in lists)
+        and isinstance(columns, dict)
+        and set(columns) <= {name.name for name in fields(Columns)}
+        and all(value is None or is_text(value) for value in columns.values())
+        and isinstance(fitted, dict)
+        and (not fitted or all(is_text(fitted.get(name)) for name in ("spec", "identity")))
+    )
+    if not sound:
+        raise ValueError(f"{path} is not a classifier that varscale saved: its items are damaged.")

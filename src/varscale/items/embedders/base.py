@@ -30,6 +30,11 @@ class Embedder(ABC):
     identity: str
     batch: int = 64
 
+    @classmethod
+    def executes(cls, rest: str) -> bool:
+        """Whether making it executes code that varscale does not know."""
+        return False
+
     def prepare(self, content: str | bytes, where: str) -> Any:
         """Make what `embed` takes of one item; raise ValueError if it cannot be read."""
         return content
@@ -55,6 +60,12 @@ def make_embedder(spec: str, *, download: bool = False) -> Embedder:
     embedder: Embedder = member(rest, **given) if rest else member()
     embedder.spec = spec
     return embedder
+
+
+def executes_code(spec: str) -> bool:
+    """Whether making the embedder of a word executes code that varscale does not know."""
+    name, _, rest = spec.partition(":")
+    return EMBEDDERS[name].executes(rest)
 
 
 def folder_hash(folder: Path) -> str:

@@ -16,6 +16,11 @@ class PythonFunction(Embedder):
 
     needs = "MODULE:FUNCTION"
 
+    @classmethod
+    def executes(cls, rest: str) -> bool:
+        """Importing the module does."""
+        return True
+
     def __init__(self, address: str) -> None:
         module, _, name = address.rpartition(":")
         if not module or not name.isidentifier():

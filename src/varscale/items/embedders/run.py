@@ -16,6 +16,14 @@ class TrainedRun(Embedder):
     needs = "RUN"
     takes = "image"
 
+    @classmethod
+    def executes(cls, rest: str) -> bool:
+        """A run with members from outside imports their modules."""
+        from varscale.runs.config_files import read_config
+        from varscale.runs.run import CONFIG
+
+        return bool(read_config(Path(rest) / CONFIG).imports)
+
     def __init__(self, run: str) -> None:
         from varscale.runs import Run  # brings torch
 
