@@ -13,7 +13,7 @@ all that is there, with differences that are paired task by task.
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -42,15 +42,20 @@ TASKS = {"ours": 2000, "rivals": 500, "slow rivals": 200, "parts": 100, "abroad"
 Task = tuple[Tensor, Tensor, Tensor, Tensor]
 Predict = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Supports, their labels, queries and ways to log-probabilities, for a batch of tasks."""
+Line = tuple[str, str, str, str]
+"""Dataset, base, kind and method of a line of the tables."""
 
 
 class Data:
-    """Embeddings of one dataset by split, classes numbered from 0."""
+    """Embeddings of one dataset by split, classes numbered from 0; those of `base` teach."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.name, self.splits = name, {}
+    grid: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
+    """Values of C to choose from."""
+
+    def __init__(self, file: Path, base: str = "train") -> None:
+        self.base, self.splits = base, {}
         for split in ("train", "val", "test"):
-            items, classes, _ = read_items(folder / f"{name}_minilm.npz", split)
+            items, classes, _ = read_items(file, split)
             self.splits[split] = torch.from_numpy(items), number_classes(classes)
 
     def tasks(self, split: str, way: int, shot: int, tasks: int) -> Iterator[Task]:
@@ -64,8 +69,8 @@ class Data:
 
 @lru_cache
 def prior_of(data: Data) -> Prior:
-    """The prior that the training classes teach."""
-    return learn_prior(*data.splits["train"], seed=0)
+    """The prior that the base classes teach."""
+    return learn_prior(*data.splits[data.base], seed=0)
 
 
 # --- ours, and its parts ------------------------------------------------------------------------
@@ -168,7 +173,7 @@ def validated(
 ) -> tuple[Predict, str]:
     """The C of least NLL on validation tasks of the cell, or of as many ways as there are."""
     losses = {}
-    for c in (1.0, 10.0, 100.0, 1000.0):
+    for c in data.grid:
         predict = by_tasks(data, partial(make, c), white=white)
         losses[c] = sum(
             -predict(s, ys, q, way).gather(-1, yq.unsqueeze(-1)).mean().item()
@@ -285,8 +290,8 @@ def score(
     return torch.cat(accuracy).numpy(), torch.cat(nll).numpy(), expected_calibration_error(bins)
 
 
-def make_plan(names: list[str], kinds: list[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Dataset, base, kind and method of every line of the tables."""
+def make_plan(names: list[str], kinds: list[str]) -> Iterator[Line]:
+    """Every line of the tables."""
     for kind in kinds:
         for name in names:
             if kind == "ours":
@@ -310,26 +315,33 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(TASKS), help="kinds of methods")
     parser.add_argument("--cache", type=Path, default=Path("embeddings-cache"))
     args = parser.parse_args()
-    args.cache.mkdir(parents=True, exist_ok=True)
-    data = {name: Data(args.data, name) for name in DATASETS}
-    for name, base, kind, method in make_plan(args.only, args.kinds):
+    data = {name: Data(args.data / f"{name}_minilm.npz") for name in DATASETS}
+    fill_cache(args.cache, data, make_plan(args.only, args.kinds), TASKS)
+    FILE.unlink(missing_ok=True)
+    append_rows(FILE, list(read_cache(args.cache, make_plan(list(DATASETS), list(TASKS)))))
+
+
+def fill_cache(
+    cache: Path, data: dict[str, Data], plan: Iterable[Line], tasks: dict[str, int]
+) -> None:
+    """Score what is not in the cache; a line's dataset and base are keys of the data."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for name, base, kind, method in plan:
         for way, shot in CELLS:
-            path = args.cache / "-".join([name, base, kind, method, f"{way}w{shot}s.npz"])
+            path = cache / "-".join([name, base, kind, method, f"{way}w{shot}s.npz"])
             if path.exists() or (method in RIVALS and shot < RIVALS[method][1]):
                 continue
             make = RIVALS[method][2] if method in RIVALS else PARTS.get(method, ours)
             made = make(data[base], way, shot)
             predict, chosen = made if isinstance(made, tuple) else (made, "")
-            accuracy, nll, ece = score(data[name], predict, way, shot, TASKS[kind])
+            accuracy, nll, ece = score(data[name], predict, way, shot, tasks[kind])
             np.savez(path, accuracy=accuracy, nll=nll, ece=ece, chosen=chosen)
             print(path.stem, f"{100 * accuracy.mean():.2f} {nll.mean():.4f} {ece:.4f}", flush=True)
-    FILE.unlink(missing_ok=True)
-    append_rows(FILE, list(read_cache(args.cache)))
 
 
-def read_cache(cache: Path) -> Iterator[Row]:
+def read_cache(cache: Path, plan: Iterable[Line]) -> Iterator[Row]:
     """Rows of all that is cached, with differences paired task by task."""
-    for name, base, kind, method in make_plan(list(DATASETS), list(TASKS)):
+    for name, base, kind, method in plan:
         for way, shot in CELLS:
             cell = f"{way}w{shot}s.npz"
             path = cache / "-".join([name, base, kind, method, cell])

@@ -82,8 +82,8 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for name in ("banking77", "clinc150"):
-        data = Data(args.data, name)
-        file = np.load(args.data / f"{name}_minilm.npz")
+        path = args.data / f"{name}_minilm.npz"
+        data, file = Data(path), np.load(path)
         names = torch.from_numpy(embed_names([str(n) for n in file["class_names"]])).double()
         base, new = (names[torch.from_numpy(file["class_split"] == s)] for s in ("train", "test"))
         x, y = data.splits["train"]

@@ -18,18 +18,21 @@ def test_the_page_is_that_of_its_rows(page):
 
 
 def test_no_rows_are_missing(page):
-    rows, drawn, more = page.read()
-    for name in page.DATASETS:
-        assert list(page.ours_of(rows, name)) == page.CELLS
-    found = {(r.dataset, r.base, r.kind, r.method, r.way, r.shot) for r in rows}
+    rows, drawn, more, pictured = page.read()
     least = {method: shots for method, (_, shots, _) in page.RIVALS.items()}
-    plan = page.embeddings.make_plan(list(page.DATASETS), list(page.embeddings.TASKS))
-    assert found == {
-        (*line, way, shot)
-        for line in plan
-        for way, shot in page.CELLS
-        if shot >= least.get(line[3], 1)
-    }
+    sentences = page.embeddings.make_plan(list(page.DATASETS), list(page.embeddings.TASKS))
+    for there, plan in (
+        (rows, sentences),
+        (pictured, page.images.make_image_plan(list(page.BACKBONES))),
+    ):
+        assert {(r.dataset, r.base, r.kind, r.method, r.way, r.shot) for r in there} == {
+            (*line, way, shot)
+            for line in plan
+            for way, shot in page.CELLS
+            if shot >= least.get(line[3], 1)
+        }
+    for name in (*page.DATASETS, *page.BACKBONES):
+        assert list(page.ours_of(rows + pictured, name)) == page.CELLS
     sets = page.sets
     settings = len(sets.DATASETS) * len(sets.SHOTS) * len(sets.ERRORS) * len(page.METHODS)
     assert len(drawn) == sets.SEEDS * settings
