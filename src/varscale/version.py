@@ -1,6 +1,5 @@
 """The version, in one place."""
 
-import subprocess
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -8,6 +7,8 @@ __version__ = "0.1.0"
 
 def source_commit() -> str:
     """Commit of the checkout that varscale is imported from; empty if it is not one."""
+    import subprocess  # slow, and seldom needed
+
     here = Path(__file__)
     git = ["git", "-C", str(here.parent)]
     try:

@@ -2,42 +2,34 @@
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Bar:
     """Shows the progress of a piece of work with a title."""
 
     def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
-        self.title, self.plain = title, not console.is_terminal
-        note = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what is left of the line
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", table_column=note),
-            console=console,
-            disable=self.plain,
-            expand=True,
-        )
-        self.task = self.bar.add_task(title, total=None, note="")
+        self.title = title
+        self.bar = _live() if sys.stderr.isatty() else None
+        self.task = None if self.bar is None else self.bar.add_task(title, total=None, note="")
         self.start: tuple[float, int] | None = None  # a resumed run does not begin at 0
         self.tenth = 0  # that was written last
 
     def __enter__(self) -> "Bar":
-        self.bar.start()
+        if self.bar is not None:
+            self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.bar is not None:
+            self.bar.stop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` are done; without a terminal, one line per tenth."""
-        if not self.plain:
+        if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, total=total, note=note)
             return
         if self.start is None:
@@ -53,3 +45,20 @@ class Bar:
             sys.stderr.write(
                 f"{self.title}: {done:,} of {total:,}{left}{f'; {note}' if note else ''}\n"
             )
+
+
+def _live() -> "Progress":
+    """A line that changes; what draws it is imported for a terminal alone."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    note = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what is left of the line
+    return Progress(
+        TextColumn("{task.description}"),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", table_column=note),
+        console=Console(stderr=True),
+        expand=True,
+    )

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -26,12 +25,13 @@ class Record:
     turns: int = 0  # quarter turns to apply
 
 
-def decode(
-    record: Record, size: int, *, grey: bool, invert: bool = False
-) -> UInt8[np.ndarray, "size size channel"]:
+def decode(record: Record, size: int, *, grey: bool, invert: bool = False) -> np.ndarray:
     """Decode an image: turn it upright, crop its centre square, resize it bilinearly.
 
     `grey` gives it one channel instead of three, `invert` swaps black and white.
+
+    Returns:
+        Pixels in uint8, (size, size, channel).
     """
     try:
         content = record.load()
@@ -52,6 +52,12 @@ def decode(
     if record.turns:
         pixels = np.rot90(pixels, record.turns)
     return 255 - pixels if invert else pixels
+
+
+def decode_picture(content: bytes, where: str, size: int, *, grey: bool) -> np.ndarray:
+    """Decode a picture file into float32 channels from 0 to 1, (channel, size, size)."""
+    pixels = decode(Record("", "", where, lambda: content, ""), size, grey=grey)
+    return np.asarray(np.moveaxis(pixels, -1, 0).astype(np.float32) / np.float32(255))
 
 
 def _open(content: bytes) -> Image.Image:

@@ -10,6 +10,7 @@ from varscale.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from varscale.items.collection import Collection, read
     from varscale.items.embedders import EMBEDDERS, Embedder, make_embedder
+    from varscale.items.graph import OnnxModel, load_graph
     from varscale.items.model import ItemModel, load_model
     from varscale.items.source import Columns, open_items
 
@@ -19,6 +20,8 @@ __all__ = [
     "Columns",
     "Embedder",
     "ItemModel",
+    "OnnxModel",
+    "load_graph",
     "load_model",
     "make_embedder",
     "open_items",
@@ -31,7 +34,9 @@ __getattr__ = lazy_exports(
         "Columns": "source",
         "Embedder": "embedders",
         "ItemModel": "model",
+        "OnnxModel": "graph",
         "Collection": "collection",
+        "load_graph": "graph",
         "load_model": "model",
         "make_embedder": "embedders",
         "open_items": "source",

@@ -19,7 +19,7 @@ def embed_batch(
     """
     if embedder is None:
         rows = np.asarray(batch.contents, dtype=np.float32)
-        _check(rows, list(range(len(rows))), batch)
+        batch.check(rows)
         return rows, {}
     keys = [content_key(content) for content in batch.contents]
     known = cache.get(list(dict.fromkeys(keys))) if cache else {}
@@ -34,7 +34,7 @@ def embed_batch(
     for start in range(0, len(waiting), embedder.batch):
         some = waiting[start : start + embedder.batch]
         rows = _embed(embedder, [item for _, (_, item) in some])
-        _check(rows, [i for _, (i, _) in some], batch, embedder.spec)
+        batch.check(rows, [i for _, (i, _) in some], embedder.spec)
         made = dict(zip([key for key, _ in some], rows, strict=True))
         if cache:
             cache.put(made)
@@ -56,13 +56,3 @@ def _embed(embedder: Embedder, items: list[object]) -> np.ndarray:
             f"{embedder.spec}, got {rows.dtype} of shape {rows.shape}."
         )
     return np.asarray(rows, dtype=np.float32)
-
-
-def _check(rows: np.ndarray, places: list[int], batch: Batch, spec: str | None = None) -> None:
-    lost = np.flatnonzero(~np.isfinite(rows).all(1))
-    if len(lost):
-        who = f" of the embedder {spec}" if spec else ""
-        raise ValueError(
-            f"Expected finite numbers as embeddings{who}, got NaN or infinity for "
-            f"{batch.where(batch.start + places[lost[0]])} and {len(lost) - 1} others of its batch."
-        )

@@ -46,12 +46,7 @@ class Job:
 
     def open(self) -> "OpenJob":
         """Load the model and open the items."""
-        from varscale.items.model import load_model  # brings torch
-
-        model = load_model(Path(self.model), embedder=self.embedder, download=self.download)
-        model.reject, model.error, model.skip_bad = self.reject, self.sets, self.skip_bad
-        if model.reject is None and model.can_reject(REJECT):
-            model.reject = REJECT
+        model = self._graph() if Path(self.model).suffix.lower() == ".onnx" else self._fitted()
         if not 1 <= self.top <= len(model.classes):
             raise ValueError(
                 f"Expected --top from 1 to {len(model.classes)}, the number of classes, got "
@@ -67,6 +62,35 @@ class Job:
                 f"{items.kind}s: {self.source}."
             )
         return OpenJob(model, items, Form(tuple(items.columns), self.top, self.sets is not None))
+
+    def _fitted(self) -> Model:
+        """The model of a file that `varscale fit` wrote."""
+        from varscale.items.model import load_model  # brings torch
+
+        model = load_model(Path(self.model), embedder=self.embedder, download=self.download)
+        model.reject, model.error, model.skip_bad = self.reject, self.sets, self.skip_bad
+        if model.reject is None and model.can_reject(REJECT):
+            model.reject = REJECT
+        return model
+
+    def _graph(self) -> Model:
+        """The model of a file that `varscale export` wrote."""
+        from varscale.items.graph import load_graph
+
+        model = load_graph(Path(self.model), embedder=self.embedder, download=self.download)
+        if self.reject is not None:
+            fixed = "rejects nothing" if model.reject is None else f"rejects at {model.reject:g}"
+            raise ValueError(
+                f"{self.model} {fixed}, as it was exported; leave out --reject, or export it again "
+                f"with --reject {self.reject:g}."
+            )
+        if self.sets is not None:
+            raise ValueError(
+                f"Sets of classes need the file that varscale fit wrote, got {self.model}; leave "
+                "out --sets."
+            )
+        model.skip_bad = self.skip_bad
+        return model
 
 
 @dataclass(frozen=True, eq=False)

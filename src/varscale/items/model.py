@@ -1,7 +1,7 @@
 """A classifier of items: a fitted classifier, its embedder, and the items it was fitted to."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from varscale.items.answers import Model, Scores
 from varscale.items.cache import Cache, content_key
 from varscale.items.collection import Collection
 from varscale.items.embed import embed_batch
-from varscale.items.embedders.base import Embedder, executes_code, make_embedder
-from varscale.items.source import Batch, Columns, Kind
+from varscale.items.embedders.base import Embedder, fitted_embedder, make_embedder
+from varscale.items.source import Batch, Columns, Kind, are_sound
+
+COUNTS = ("items", "unlabelled", "unreadable")
+"""What is counted of each file that a model was fitted to."""
 
 
 @dataclass(eq=False)
@@ -28,6 +31,7 @@ class ItemModel(Model):
         columns: Columns of the table that it was fitted to.
         shown: The examples for people: the beginning of a text, the path of a picture.
         keys: Hashes of the examples' contents.
+        sources: Name, items, unlabelled and unreadable ones of each file that it was fitted to.
         reject: Share of known items that may be called unknown; `None` calls none so.
         error: Share of items whose class may be missing from their set; `None` makes no sets.
         skip_bad: Leave items that cannot be read without an answer, instead of raising ValueError.
@@ -39,6 +43,7 @@ class ItemModel(Model):
     columns: Columns = Columns()  # noqa: RUF009 - frozen
     shown: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    sources: list[dict[str, Any]] = field(default_factory=list)
     reject: float | None = None
     error: float | None = None
     skip_bad: bool = False
@@ -124,7 +129,7 @@ class ItemModel(Model):
     def save(self, path: Path) -> None:
         """Write the classifier, and what belongs to its items, into one file."""
         about: dict[str, Any] = {"columns": asdict(self.columns), "keys": self.keys}
-        about["shown"] = self.shown
+        about |= {"shown": self.shown, "sources": self.sources}
         if self.embedder is not None:
             about["embedder"] = {"spec": self.embedder.spec, "identity": self.embedder.identity}
         self.classifier.save(path, about)
@@ -135,7 +140,7 @@ def load_model(
     *,
     embedder: str | None = None,
     download: bool = False,
-    make: Callable[..., Embedder] = make_embedder,
+    make: Callable[..., Embedder] | None = make_embedder,
 ) -> ItemModel:
     """Load what `ItemModel.save` wrote, with the embedder that it was fitted with.
 
@@ -143,7 +148,7 @@ def load_model(
         path: The file.
         embedder: Where that embedder is now, if it has moved.
         download: Whether it may be downloaded.
-        make: Makes an embedder of a word.
+        make: Makes an embedder of a word; with `None` the model has none, and cannot answer items.
 
     Raises ValueError if the embedder is another one, even if its embeddings are as long.
     """
@@ -151,6 +156,7 @@ def load_model(
     _check(about, len(classifier.examples_), path)
     model = ItemModel(classifier, shown=about.get("shown", []), keys=about.get("keys", []))
     model.columns = Columns(**about.get("columns", {}))
+    model.sources = about.get("sources", [])
     fitted = about.get("embedder")
     if fitted is None:
         if embedder is not None:
@@ -159,26 +165,9 @@ def load_model(
                 f"{embedder}."
             )
         return model
-    try:
-        if embedder is None and executes_code(fitted["spec"]):
-            raise ValueError(
-                "it executes code, which a file must not ask for. If you know that code, name it: "
-                f"--embedder {fitted['spec']}."
-            )
-        made = make(embedder or fitted["spec"], download=download)
-    except ValueError as error:
-        if embedder is not None:
-            raise
-        raise ValueError(
-            f"{path} was fitted with the embedder {fitted['spec']}, which cannot be used here: "
-            f"{error} If it has moved, say where by --embedder."
-        ) from error
-    if made.identity != fitted["identity"]:
-        raise ValueError(
-            f"Expected the embedder that {path} was fitted with, {fitted['spec']} (weights "
-            f"{fitted['identity'][:12]}), got {made.spec} (weights {made.identity[:12]}). Fit "
-            "again to use another one."
-        )
+    if make is None:
+        return model
+    made = fitted_embedder(path, fitted, given=embedder, download=download, make=make)
     model.embedder, model.cache = made, Cache(made.identity)
     return model
 
@@ -190,15 +179,14 @@ def _check(about: dict[str, Any], n_items: int, path: Path) -> None:
         return isinstance(value, str)
 
     lists = [about.get(name, []) for name in ("shown", "keys")]
-    columns, fitted = about.get("columns", {}), about.get("embedder", {})
+    sources = about.get("sources", [])
     sound = (
         all(isinstance(some, list) and all(map(is_text, some)) for some in lists)
         and all(len(some) in (0, n_items) for some in lists)
-        and isinstance(columns, dict)
-        and set(columns) <= {name.name for name in fields(Columns)}
-        and all(value is None or is_text(value) for value in columns.values())
-        and isinstance(fitted, dict)
-        and (not fitted or all(is_text(fitted.get(name)) for name in ("spec", "identity")))
+        and are_sound(about.get("columns", {}), about.get("embedder", {}))
+        and isinstance(sources, list)
+        and all(isinstance(s, dict) and is_text(s.get("name")) for s in sources)
+        and all(isinstance(s.get(name), int) for s in sources for name in COUNTS)
     )
     if not sound:
         raise ValueError(f"{path} is not a classifier that varscale saved: its items are damaged.")

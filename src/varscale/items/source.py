@@ -1,9 +1,11 @@
 """Items of a user: texts or pictures of a table, pictures in folders, or embeddings."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+
+import numpy as np
 
 from varscale.core.registry import unknown
 from varscale.data.embeddings import SUFFIXES, read_items
@@ -37,6 +39,18 @@ class Columns:
     label: str | None = None
 
 
+def are_sound(columns: object, embedder: object) -> bool:
+    """Whether the columns and the embedder that a file names can come from varscale."""
+    known = {column.name for column in fields(Columns)}
+    return (
+        isinstance(columns, dict)
+        and set(columns) <= known
+        and all(value is None or isinstance(value, str) for value in columns.values())
+        and isinstance(embedder, dict)
+        and (not embedder or all(isinstance(embedder.get(k), str) for k in ("spec", "identity")))
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Some items, one after another.
@@ -59,6 +73,25 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.contents)
+
+    def check(
+        self, rows: np.ndarray, places: list[int] | None = None, spec: str | None = None
+    ) -> None:
+        """Raise ValueError if embeddings have NaN or infinity.
+
+        Args:
+            rows: Embeddings of items.
+            places: Their places in the batch; by default all.
+            spec: The embedder that made them.
+        """
+        lost = np.flatnonzero(~np.isfinite(rows).all(1))
+        if len(lost):
+            first = lost[0] if places is None else places[lost[0]]
+            who = f" of the embedder {spec}" if spec else ""
+            raise ValueError(
+                f"Expected finite numbers as embeddings{who}, got NaN or infinity for "
+                f"{self.where(self.start + first)} and {len(lost) - 1} others of its batch."
+            )
 
 
 class Items:

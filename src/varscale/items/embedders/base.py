@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from varscale.core.files import file_hash
 from varscale.core.registry import Registry
-from varscale.data.images import Record, decode
 
 EMBEDDERS: "Registry[Embedder]" = Registry("embedder", group="varscale.embedders")
 
@@ -68,6 +68,52 @@ def executes_code(spec: str) -> bool:
     return EMBEDDERS[name].executes(rest)
 
 
+def taken_by(spec: str) -> Literal["text", "image"] | None:
+    """What an embedder takes, as far as its name tells; it need not be there."""
+    name = spec.partition(":")[0]
+    return EMBEDDERS[name].takes if name in EMBEDDERS.loaded() else None
+
+
+def fitted_embedder(
+    path: Path,
+    fitted: Mapping[str, str],
+    *,
+    given: str | None = None,
+    download: bool = False,
+    make: Callable[..., Embedder] = make_embedder,
+) -> Embedder:
+    """Make the embedder that a model was fitted with; raise ValueError if it is another one.
+
+    Args:
+        path: File of the model.
+        fitted: Its `spec` and `identity`.
+        given: Where that embedder is now, if it has moved.
+        download: Whether it may be downloaded.
+        make: Makes an embedder of a word.
+    """
+    try:
+        if given is None and executes_code(fitted["spec"]):
+            raise ValueError(
+                "it executes code, which a file must not ask for. If you know that code, name it: "
+                f"--embedder {fitted['spec']}."
+            )
+        made = make(given or fitted["spec"], download=download)
+    except ValueError as error:
+        if given is not None:
+            raise
+        raise ValueError(
+            f"{path} was fitted with the embedder {fitted['spec']}, which cannot be used here: "
+            f"{error} If it has moved, say where by --embedder."
+        ) from error
+    if made.identity != fitted["identity"]:
+        raise ValueError(
+            f"Expected the embedder that {path} was fitted with, {fitted['spec']} (weights "
+            f"{fitted['identity'][:12]}), got {made.spec} (weights {made.identity[:12]}). Fit "
+            "again to use another one."
+        )
+    return made
+
+
 def folder_hash(folder: Path) -> str:
     """SHA-256 of the names and contents of all files in a folder."""
     digest = hashlib.sha256()
@@ -76,9 +122,3 @@ def folder_hash(folder: Path) -> str:
         if not name.startswith(".") and not name.endswith(".md"):
             digest.update(f"{name}\0{file_hash(path)}\0".encode())
     return digest.hexdigest()
-
-
-def decode_picture(content: bytes, where: str, size: int, *, grey: bool) -> np.ndarray:
-    """Decode a picture file into float32 channels from 0 to 1, (channel, size, size)."""
-    pixels = decode(Record("", "", where, lambda: content, ""), size, grey=grey)
-    return np.asarray(np.moveaxis(pixels, -1, 0).astype(np.float32) / np.float32(255))

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from varscale.core.files import file_hash
-from varscale.items.embedders.base import EMBEDDERS, Embedder, decode_picture
+from varscale.data.images import decode_picture
+from varscale.items.embedders.base import EMBEDDERS, Embedder
+from varscale.items.sessions import open_session
 
 TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor_config.json"
 LONGEST = 256
@@ -30,21 +32,7 @@ class OnnxFile(Embedder):
         path = Path(file)
         if not path.is_file():
             raise ValueError(f"Expected an ONNX file at {path}, got none.")
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ValueError(
-                f"This embedder needs {error.name}: pip install 'varscale[onnx]'."
-            ) from error
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        try:
-            self.session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:
-            why = " ".join(str(error).split())[:200]
-            raise ValueError(f"{path} is not a readable ONNX file: {why}.") from error
+        self.path, self.session = path, open_session(str(path), str(path))
         self.inputs = {i.name: i for i in self.session.get_inputs()}
         beside = [
             p for p in (path.with_name(TOKENIZER), path.with_name(PREPROCESSOR)) if p.is_file()

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from varscale.core.files import file_hash
-from varscale.items.embedders.base import EMBEDDERS, Embedder, decode_picture
+from varscale.data.images import decode_picture
+from varscale.items.embedders.base import EMBEDDERS, Embedder
 
 
 @EMBEDDERS.register("run")
