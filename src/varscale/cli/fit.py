@@ -42,6 +42,7 @@ EMBEDDER = (
     option("--prior FILE", "fitted classifier whose prior to use; or a number, the fixed scale"),
     option("--add FILE", "fitted classifier to add these items to; keeps its prior"),
     option("--seed", "seed of the fit", default=0),
+    option("--card FILE", "write a model card, such as README.md"),
 )
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
@@ -56,6 +57,10 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
+    if args.card is not None:
+        from varscale.report.card import check_card
+
+        check_card(Path(args.card))
     fitted = None
     if args.add is not None:
         fitted = load_model(Path(args.add), embedder=args.embedder, download=args.download)
@@ -77,9 +82,15 @@ def run(args: Namespace) -> None:
         )
     if args.add is None:
         fitted.columns = items.columns
+    unlabelled, name = int((items.labels == "").sum()), Path(args.source).resolve().name
+    counted = {"items": len(items), "unlabelled": unlabelled, "unreadable": skipped}
+    fitted.sources.append({"name": name, **counted})
     fitted.save(model)
+    if args.card is not None:
+        from varscale.report.card import write_card
+
+        write_card(Path(args.card), fitted, model)
     facts = _facts(model, fitted)
-    unlabelled = int((items.labels == "").sum())
     left = [f"{unlabelled:,} unlabelled"] if unlabelled else []
     left += [f"{skipped:,} unreadable"] if skipped else []
     prior, told = fitted.classifier.prior_, f" ({' and '.join(left)} left out)" if left else ""
