@@ -15,8 +15,8 @@ from varscale.cli.main import main
 from varscale.export import classifier as onnx_classifier
 from varscale.export import model as onnx_model
 from varscale.export.model import FewShotGraph, export_model
-from varscale.export.onnx import session
 from varscale.functional import log_softmax
+from varscale.items.sessions import open_session
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
 
@@ -120,7 +120,7 @@ def test_a_number_that_no_support_has_gets_no_probability(tmp_path):
 def test_a_number_that_no_support_has_does_not_move_the_others(host, tmp_path):
     model = varscale.create(host, **DIM, scaler="svs", shot_offset=0.6).eval()
     export_model(model, tmp_path / "m.onnx")
-    run = session((tmp_path / "m.onnx").read_bytes()).run
+    run = open_session((tmp_path / "m.onnx").read_bytes()).run
     x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     gap, none = (
         run(None, {"support": x, "labels": np.array(labels), "query": x})[0]
@@ -160,17 +160,21 @@ def test_a_fitted_classifier_equals_its_graph(most, tmp_path, capsys, monkeypatc
     assert session.run(None, {"query": np.full((1, 6), np.nan, np.float32)})[1].tolist() == [True]
     assert b".py" not in path.read_bytes()  # no paths of this machine
     for some in (query, query[:1], np.zeros((1, 6), np.float32)):
-        probability, unknown = session.run(None, {"query": some})
+        probability, unknown, label = session.run(None, {"query": some})
         np.testing.assert_allclose(probability, classifier.predict_proba(some), atol=1e-5)
+        assert label.tolist() == classifier.predict(some).tolist()
         assert (unknown == classifier.is_unknown(some, 0.3)).all()
     assert 0 < classifier.is_unknown(query, 0.3).mean() < 1
     metadata = {prop.key: json.loads(prop.value) for prop in onnx.load(path).metadata_props}
     assert metadata["classes"] == ["a", "b", "c", "ü"]
     assert metadata["reject"] == 0.3
-    # without a level nothing is unknown
-    assert main(["export", str(stored), str(path)]) == 0
+    assert (metadata["takes"], metadata["embedder"]) == ("embedding", None)
+    # by default it rejects as varscale predict does, and at 0 it rejects nothing
+    assert main(["export", str(stored), str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reject"] == 0.1
+    assert main(["export", str(stored), str(path), "--reject", "0"]) == 0
     assert "unknown (m,), never true" in capsys.readouterr().out
-    _, unknown = onnxruntime.InferenceSession(path).run(None, {"query": query})
+    _, unknown, _ = onnxruntime.InferenceSession(path).run(None, {"query": query})
     assert not unknown.any()
 
 
@@ -184,14 +188,20 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("prior", [None, 12.0], ids=["broad", "fixed"])
 def test_a_classifier_without_base_classes_equals_its_graph(prior, tmp_path):
-    draw, y = np.random.default_rng(0), np.repeat(np.arange(4), [2, 3, 4, 5])
-    x = 2 + draw.normal(size=(4, 6))[y] + 0.6 * draw.normal(size=(14, 6))
+    draw, y = np.random.default_rng(0), np.repeat([10, 20, 30, 45], [2, 3, 4, 5])
+    x = (
+        2
+        + draw.normal(size=(4, 6))[np.repeat(np.arange(4), [2, 3, 4, 5])]
+        + 0.6 * draw.normal(size=(14, 6))
+    )
     classifier, path = FewShotClassifier(prior=prior).fit(x, y), tmp_path / "x.onnx"
     assert onnx_classifier.export_classifier(classifier, path) < 1e-5
     query = (2 + draw.normal(size=(50, 6))).astype(np.float32)
-    probability, unknown = session(path.read_bytes()).run(None, {"query": query})
+    probability, unknown, label = open_session(path.read_bytes()).run(None, {"query": query})
     np.testing.assert_allclose(probability, classifier.predict_proba(query), atol=1e-5)
     assert not unknown.any()
+    assert label.dtype == np.int64
+    np.testing.assert_array_equal(label, classifier.predict(query))
 
 
 def test_embeddings_far_from_the_origin_owe_their_difference_to_rounding(tmp_path):

@@ -1,8 +1,9 @@
-"""A fitted classifier as one ONNX graph: embeddings in, probabilities and "none of these" out."""
+"""A fitted classifier as one ONNX graph: embeddings in; probability, "none of these", label out."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +16,14 @@ from varscale.export.onnx import trace, write_checked
 from varscale.functional import log_softmax, query_logits, unit
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from onnxruntime import InferenceSession
+
+OUTPUTS = (
+    "probability: one column a class, in the order of the metadata's classes. unknown: whether it "
+    "is none of them, {}, or has NaN. label: the likeliest class."
+)
+"""Description of the outputs."""
 
 
 class ClassifierGraph(nn.Module):
@@ -65,26 +73,71 @@ class ClassifierGraph(nn.Module):
 
 
 def export_classifier(
-    classifier: FewShotClassifier, path: Path, *, reject: float | None = None
+    classifier: FewShotClassifier,
+    path: Path,
+    *,
+    reject: float | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> float:
     """Write a fitted classifier as an ONNX file; return the largest difference in probability.
 
-    The names of the classes are in the file's metadata, as JSON under `classes`. `reject` is as in
-    `FewShotClassifier.predict`; with `None` no query is unknown.
+    Args:
+        classifier: The classifier.
+        path: File to write.
+        reject: As in `FewShotClassifier.predict`; with `None` no query is unknown.
+        about: More facts to keep in the file's metadata, each as JSON, beside `classes`, `reject`
+            and `takes`.
     """
+    proto = classifier_graph(classifier, reject)
+    add_facts(proto, {"takes": "embedding", **(about or {})})
+    return write_checked(path, proto, lambda graph: differences(classifier, graph))
+
+
+def classifier_graph(classifier: FewShotClassifier, reject: float | None) -> "ModelProto":
+    """The graph of a fitted classifier, with classes and `reject` in its metadata."""
     graph = ClassifierGraph(classifier, reject).eval()
-    at = "never" if reject is None else f"at {reject:g}"
     proto = trace(
         graph,
         {"query": torch.zeros(2, classifier.n_features_in_)},
         ({0: Dim("query", min=1)},),
         ["probability", "unknown"],
-        "query: float32 embeddings, one row each. probability: one column a class, in the order of "
-        f"the metadata's classes. unknown: whether it is none of them, {at}, or has NaN.",
+        f"query: float32 embeddings, one row each. {OUTPUTS.format(level(reject))}",
     )
-    for key, value in {"classes": classifier.classes_.tolist(), "reject": reject}.items():
+    _add_label(proto, classifier.classes_)
+    add_facts(proto, {"classes": classifier.classes_.tolist(), "reject": reject})
+    return proto
+
+
+def level(reject: float | None) -> str:
+    """Say how often queries of known classes are called unknown."""
+    return "never" if reject is None else f"at {reject:g}"
+
+
+def add_facts(proto: "ModelProto", facts: Mapping[str, Any]) -> None:
+    """Add facts to the metadata of a graph, as JSON."""
+    for key, value in facts.items():
         proto.metadata_props.add(key=key, value=json.dumps(value))
-    return write_checked(path, proto, lambda graph: differences(classifier, graph))
+
+
+def _add_label(proto: "ModelProto", classes: np.ndarray) -> None:
+    """Let a graph give the likeliest class itself, text or number, beside its probability."""
+    from onnx import helper, numpy_helper
+
+    table = numpy_helper.from_array(_values(classes), "classes")
+    index = helper.make_node("ArgMax", ["probability"], ["place"], axis=1, keepdims=0)
+    pick = helper.make_node("Gather", ["classes", "place"], ["label"], axis=0)
+    dim = proto.graph.output[0].type.tensor_type.shape.dim[0].dim_param
+    proto.graph.initializer.append(table)
+    proto.graph.node.extend([index, pick])
+    proto.graph.output.append(helper.make_tensor_value_info("label", table.data_type, [dim]))
+
+
+def _values(classes: np.ndarray) -> np.ndarray:
+    """Classes as a graph can hold them: texts in UTF-8, whole numbers in int64, or float32."""
+    if classes.dtype.kind == "U":
+        texts = [text.encode(errors="replace").decode() for text in classes.tolist()]
+        return np.array(texts, dtype=object)
+    return classes.astype(np.float32 if classes.dtype.kind == "f" else np.int64)
 
 
 def differences(classifier: FewShotClassifier, graph: "InferenceSession") -> tuple[float, float]:
@@ -97,6 +150,6 @@ def differences(classifier: FewShotClassifier, graph: "InferenceSession") -> tup
     between = (2 * centres + np.roll(centres, 1, axis=0)) / 3
     queries = np.concatenate([centres, between, *around, 0 * centres[:1]]).astype(np.float32)
     exact = classifier.predict_proba(queries.astype(np.float64))
-    probability, _ = graph.run(None, {"query": queries})
+    probability = graph.run(["probability"], {"query": queries})[0]
     single = classifier.predict_proba(queries)
     return float(np.abs(probability - exact).max()), float(np.abs(single - exact).max())

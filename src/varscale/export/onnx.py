@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from varscale.core.files import write_whole
+from varscale.items.sessions import open_session
 from varscale.version import __version__
 
 if TYPE_CHECKING:
@@ -70,15 +71,6 @@ def trace(
     return proto
 
 
-def session(content: bytes) -> "onnxruntime.InferenceSession":
-    """Inference session of a graph, on the CPU."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
 def write_checked(
     path: Path,
     proto: "onnx.ModelProto",
@@ -93,7 +85,7 @@ def write_checked(
             rounding error: the difference between the model's own answers in float32 and float64.
     """
     content = bytes(proto.SerializeToString())
-    difference, rounding = compare(session(content))
+    difference, rounding = compare(open_session(content))
     allowed = max(TOLERANCE, ROUNDING * rounding)
     if not difference <= allowed:
         raise ValueError(
