@@ -29,7 +29,9 @@ def output(capsys, *arguments):
 
 def test_ls_names_every_member(capsys):
     listing = json.loads(output(capsys, "ls", "--json"))
-    assert list(listing) == ["scalers", "hosts", "backbones", "presets", "configs", "datasets"]
+    families = ["scalers", "hosts", "backbones", "embedders", "presets", "configs", "datasets"]
+    assert list(listing) == families
+    assert "run:RUN" in listing["embedders"]
     assert set(listing["scalers"]) == {
         "fixed", "together", "svs", "decay", "d-svs", "avs", "d-avs", "d-avs-low-rank"
     }  # fmt: skip
