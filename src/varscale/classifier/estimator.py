@@ -199,23 +199,28 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             out[part] = log_p.exp().numpy()
         return out
 
+    def judge_examples(self) -> Judged:
+        """What the others say of each example: quality of its label, better class, confusions."""
+        check_is_fitted(self, "task_")
+        return judge(self.task_, *self._own())
+
     def label_quality(self) -> np.ndarray:
         """Probability that each example's label is right, told by the others; low if suspicious.
 
         It is 1 for an only example of its class, which nothing can contradict.
         """
-        return self._judged().quality
+        return self.judge_examples().quality
 
     def better_labels(self) -> np.ndarray:
         """The class that fits each example best, itself left out: its own unless suspicious."""
-        return np.asarray(self.classes_[self._judged().guess])
+        return np.asarray(self.classes_[self.judge_examples().guess])
 
     def confusions(self, n: int = 10) -> list[tuple[Any, Any, float]]:
         """Pairs of classes that are confused most, and how often one is taken for the other.
 
         That is the mean probability of the other class for examples of the two, each left out.
         """
-        found, classes = self._judged(), self.classes_.tolist()
+        found, classes = self.judge_examples(), self.classes_.tolist()
         best = zip(found.pairs[:n].tolist(), found.rate[:n].tolist(), strict=True)
         return [(classes[a], classes[b], rate) for (a, b), rate in best]
 
@@ -325,10 +330,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _own(self) -> tuple[Tensor, Tensor]:
         """The examples and their classes."""
         return torch.from_numpy(self.examples_), torch.from_numpy(self.labels_)
-
-    def _judged(self) -> Judged:
-        check_is_fitted(self, "task_")
-        return judge(self.task_, *self._own())
 
     def _learn(self, x: Tensor, labels: np.ndarray, names: np.ndarray | None) -> Prior:
         dim = x.shape[1]
