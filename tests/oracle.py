@@ -4,6 +4,7 @@ They are written from docs/method.md, not from the code they check.
 """
 
 import math
+import statistics
 
 
 def prototypes(support, labels, n_way):
@@ -143,3 +144,40 @@ def film(x, gamma, beta):
         for c, channel in enumerate(item)
         for value in channel.flatten()
     ]
+
+
+def choose_covering(similarity, covered, weight, n):
+    covered, chosen, items = list(covered), [], range(len(covered))
+    for _ in range(n):
+        gains = [
+            sum(weight[j] * max(0.0, similarity[i][j] - covered[j]) for j in items)
+            if i not in chosen
+            else -math.inf
+            for i in items
+        ]
+        best = max(items, key=gains.__getitem__)
+        chosen.append(best)
+        covered = [max(covered[j], similarity[best][j]) for j in items]
+    return chosen
+
+
+def extrapolate_error(error, shots, answers, target, width):
+    normal = statistics.NormalDist()
+    way, number = len(target), 0.8 * answers
+    guessing = 1 - 1 / way
+
+    def rise(counts):
+        return 1.95 * sum(n / (n + 1.2) for n in counts) / len(counts)
+
+    seen, noise = [], []
+    for e, counts in zip(error, shots, strict=True):
+        e = min(max(e, 0.5 / (number + 1)), guessing)
+        quantile = normal.inv_cdf(1 - e)
+        seen.append(quantile - rise(counts))
+        noise.append(e * (1 - e) / number / normal.pdf(quantile) ** 2)
+    noise = sum(noise) / len(noise)
+    usual = 2.4 - 0.45 * math.log(way - 1) - rise([1])
+    weight = 0.6**2 / (0.6**2 + noise)
+    middle = usual + weight * (sum(seen) / len(seen) - usual) + rise(target)
+    half = width * math.sqrt(weight * noise + 0.15**2)
+    return [min(normal.cdf(-v), guessing) for v in (middle, middle + half, middle - half)]

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -256,13 +256,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         places, cosines = nearest(self.task_, items, *self._own(), k)
         return places.numpy(), cosines.numpy()
 
-    def remove(self, examples: int | Sequence[int]) -> "FewShotClassifier":
+    def remove(self, examples: ArrayLike) -> "FewShotClassifier":
         """Take back examples, by their places in `examples_`; the prior stays as it is.
 
         A class that loses its last example, and has no name, is forgotten.
         """
         check_is_fitted(self, "task_")
-        places, n = np.unique(np.asarray(examples)), len(self.examples_)
+        places, n = np.unique(np.asarray(examples)), len(self.examples_)  # sorted
         if places.dtype.kind not in "iu" or not len(places):
             raise ValueError(f"Expected places of examples as whole numbers, got {examples!r}.")
         if places[0] < 0 or places[-1] >= n:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
+from rich.markup import escape
 
 from varscale.classifier import FewShotClassifier
 from varscale.cli.fit import SOURCE, read_source
@@ -59,7 +60,9 @@ def run(args: Namespace) -> None:
         title = f"Check of {Path(args.model).name}"
         write_whole(Path(args.html), page(title, check_sections(facts, examples, items)).encode())
     shown = _show(facts, examples, items)
-    reply(args, facts, [*shown, f"\n{args.html}: the same as a page."] if args.html else shown)
+    if args.html:
+        shown.append(escape(f"\n{args.html}: the same as a page."))
+    reply(args, facts, shown)
 
 
 def _show(facts: dict[str, Any], examples: Names, items: Names) -> "list[Table | str]":
@@ -71,7 +74,7 @@ def _show(facts: dict[str, Any], examples: Names, items: Names) -> "list[Table |
     else:
         shown.append(f"Accuracy on examples left out: {_accuracy(own)}.")
         if own["single"]:
-            shown.append(f"{own['single']:,} classes have one example, which is not left out.")
+            shown.append(f"Classes of one example, which is not left out: {own['single']:,}.")
         if own["expected"]:
             shown += _expected(own["expected"])
         shown += _suspicious("example", own["suspicious"], examples)
@@ -83,7 +86,7 @@ def _show(facts: dict[str, Any], examples: Names, items: Names) -> "list[Table |
     if given["accuracy"] is not None:
         shown.append(f"\nAccuracy on the items: {_accuracy(given)}.")
     if given["of_other_classes"]:
-        shown.append(f"{given['of_other_classes']:,} items have labels that are not classes of it.")
+        shown.append(f"Items with labels that it does not know: {given['of_other_classes']:,}.")
     return [*shown, *_suspicious("item", given["suspicious"], items)]
 
 
@@ -127,7 +130,6 @@ def _table(
 ) -> "list[Table | str]":
     if not rows:
         return []
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(*head, box=None, pad_edge=False)

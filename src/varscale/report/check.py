@@ -88,7 +88,7 @@ def _accuracy(facts: Mapping[str, Any]) -> str:
     if "single" in facts:
         note = "Each example is classified as if it had never been seen: by one example fewer."
         if facts["single"]:
-            note += f" {facts['single']:,} classes have one example, which cannot be left out."
+            note += f" Classes of one example, which cannot be left out: {facts['single']:,}."
         shown += paragraph(note, "note")
     return shown + _reliability(facts["reliability"])
 
