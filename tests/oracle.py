@@ -163,21 +163,26 @@ def choose_covering(similarity, covered, weight, n):
 
 def extrapolate_error(error, shots, answers, target, width):
     normal = statistics.NormalDist()
-    way, number = len(target), 0.8 * answers
-    guessing = 1 - 1 / way
+    way, number = len(target), 0.6 * answers
+    chance = normal.inv_cdf(1 / way)
 
-    def rise(counts):
-        return 1.95 * sum(n / (n + 1.2) for n in counts) / len(counts)
+    def reach(counts):
+        return sum(math.sqrt(n / (n + 1.2)) for n in counts) / len(counts)
 
     seen, noise = [], []
     for e, counts in zip(error, shots, strict=True):
-        e = min(max(e, 0.5 / (number + 1)), guessing)
+        e = min(max(e, 0.5 / (number + 1)), 1 - 1 / way)
         quantile = normal.inv_cdf(1 - e)
-        seen.append(quantile - rise(counts))
-        noise.append(e * (1 - e) / number / normal.pdf(quantile) ** 2)
+        seen.append((quantile - chance) / reach(counts))
+        noise.append(e * (1 - e) / number / (normal.pdf(quantile) * reach(counts)) ** 2)
     noise = sum(noise) / len(noise)
-    usual = 2.4 - 0.45 * math.log(way - 1) - rise([1])
-    weight = 0.6**2 / (0.6**2 + noise)
-    middle = usual + weight * (sum(seen) / len(seen) - usual) + rise(target)
+    usual = 3.2 + 0.1 * math.log(way - 1)
+    seen = sum(seen) / len(seen)
+    variety = max(0.6**2, (seen - usual) ** 2 - noise)
+    weight = variety / (variety + noise)
+    middle = usual + weight * (seen - usual)
     half = width * math.sqrt(weight * noise + 0.15**2)
-    return [min(normal.cdf(-v), guessing) for v in (middle, middle + half, middle - half)]
+    return [
+        normal.cdf(-chance - reach(target) * max(v, 0))
+        for v in (middle, middle + half, middle - half)
+    ]

@@ -6,13 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-GAIN, HALF = 1.95, 1.2
-"""By how much the quantile of the accuracy rises from none to very many shots, and the number of
-shots at which half of it is reached (M47)."""
-USUAL, PER_WAY, VARIETY = 2.4, 0.45, 0.6
-"""That quantile for usual tasks of two classes at one shot, how fast it falls with the logarithm
-of the number of other classes, and its standard deviation among tasks (M47)."""
-WORTH, DOUBT = 0.8, 0.15
+USUAL, PER_WAY, VARIETY = 3.2, 0.1, 0.6
+"""How far usual tasks of two classes are from guessing at very many shots, how that grows with the
+logarithm of the number of other classes, and its least standard deviation among tasks (M47)."""
+OFFSET = 1.2
+"""Shots at which that distance is the root of one half of what very many give (M47)."""
+WORTH, DOUBT = 0.6, 0.15
 """Independent answers that one held-out example is worth, and by how much the law misses (M47)."""
 
 
@@ -63,16 +62,14 @@ def extrapolate_error(
 ) -> tuple[float, float, float]:
     r"""Tell the error at `target` shots from those at fewer shots (M47).
 
-    On the scale of normal quantiles, $\zeta = \Phi^{-1}(1 - e)$, an error at $n_k$ shots falls by
-
-    $\zeta(m) - \zeta(n) = \frac{1.95}K \sum_k \big( \frac{m_k}{m_k + 1.2} -
-    \frac{n_k}{n_k + 1.2} \big)$.
+    $\Phi^{-1}(1 - e) = \Phi^{-1}(1/K) + \frac DK \sum_k \sqrt{\frac{n_k}{n_k + 1.2}}$,
+    where $D$ is found at the given shots and shrunk towards that of usual tasks.
 
     Args:
         error: Share of wrong answers $e$, at some numbers of shots.
         shots: $n_k$ behind each.
         answers: Number of examples that were answered.
-        target: $m_k$.
+        target: $n_k$ at which to tell the error.
         width: Standard deviations from the middle of the interval to its ends.
 
     Returns:
@@ -80,24 +77,27 @@ def extrapolate_error(
 
     Example:
         >>> few, many = torch.full((1, 10), 2.0), torch.full((10,), 10.0)
-        >>> found = extrapolate_error(torch.tensor([0.1]), few, 100, many, width=1.645)
+        >>> found = extrapolate_error(torch.tensor([0.1]), few, 1000, many, width=1.645)
         >>> [round(value, 3) for value in found]
-        [0.041, 0.021, 0.074]
+        [0.037, 0.02, 0.065]
     """
     way, number = shots.shape[-1], WORTH * answers
-    guessing = 1 - 1 / way
-    share = error.double().clamp(0.5 / (number + 1), guessing)
-    quantile = -torch.special.ndtri(share)
+    chance = torch.tensor(1 / way, dtype=torch.float64)
+    guessing = torch.special.ndtri(chance)
+    share = torch.minimum(error.double().clamp_min(0.5 / (number + 1)), 1 - chance)
+    quantile, reach = -torch.special.ndtri(share), _reach(shots.double())
     slope = torch.exp(-quantile.square() / 2) / math.sqrt(2 * math.pi)
-    noise = (share * (1 - share) / (number * slope.square())).mean()
-    seen = (quantile - _rise(shots.double())).mean()  # at no shots
-    usual = USUAL - PER_WAY * math.log(way - 1) - _rise(torch.ones(1, dtype=torch.float64))
-    weight = VARIETY**2 / (VARIETY**2 + noise)
-    middle = usual + weight * (seen - usual) + _rise(target.double())
+    noise = (share * (1 - share) / (number * (slope * reach).square())).mean()
+    seen = ((quantile - guessing) / reach).mean()
+    usual = USUAL + PER_WAY * math.log(way - 1)
+    variety = ((seen - usual).square() - noise).clamp_min(VARIETY**2)
+    weight = variety / (variety + noise)
+    middle = usual + weight * (seen - usual)
     half = width * (weight * noise + DOUBT**2).sqrt()
-    ends = torch.stack([middle, middle + half, middle - half])
-    return tuple(torch.special.ndtr(-ends).clamp_max(guessing).tolist())
+    ends = torch.stack([middle, middle + half, middle - half]).clamp_min(0)
+    ends = torch.special.ndtr(-guessing - _reach(target.double()) * ends)
+    return ends[0].item(), ends[1].item(), ends[2].item()
 
 
-def _rise(shots: Float[Tensor, "*size way"]) -> Float[Tensor, "*size"]:
-    return GAIN * (shots / (shots + HALF)).mean(-1)
+def _reach(shots: Float[Tensor, "*size way"]) -> Float[Tensor, "*size"]:
+    return (shots / (shots + OFFSET)).sqrt().mean(-1)
