@@ -4,7 +4,7 @@
 
 DATA is a folder with `banking77_minilm.npz`, `clinc150_minilm.npz`, `relations_minilm.npz`. Priors
 are learned on the classes that a file calls `train`; constants were chosen on `train` and `val`
-classes of the first two, and what is written here comes from `test` classes alone. The rival
+classes (see docs/check.md), and what is written here comes from `test` classes alone. The rival
 needs `pip install cleanlab`. Writes `check.csv`, one line for each measurement.
 """
 

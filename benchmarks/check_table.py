@@ -35,7 +35,7 @@ def lines(rows: list[Row]) -> Iterator[str]:
                 for m in methods
             }
             best = max(sorted(rivals), key=lambda m: rivals[m].mean())
-            mean, half = interval(own - rivals[best])
+            mean, half = interval((own - rivals[best]).tolist())
             which = best.removeprefix("cleanlab, ")
             yield (
                 f"| {name} | {shot} | {own.mean():.4f} | {rivals[best].mean():.4f} | {which} | "
@@ -51,7 +51,7 @@ def lines(rows: list[Row]) -> Iterator[str]:
                 100 * np.array([r.value for r in values(rows, "next", name, way=way, method=m)])
                 for m in ("random", "least certain", "varscale")
             )
-            mean, half = interval(ours - random)
+            mean, half = interval((ours - random).tolist())
             yield (
                 f"| {name} | {way} | {random.mean():.1f} | {least.mean():.1f} | "
                 f"{ours.mean():.1f} | {mean:+.1f} ± {half:.1f} | {(ours - random).min():+.1f} |"

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from conftest import classes
 
 from varscale import FewShotClassifier
+from varscale.classifier.task import correct_without, left_out_scores
+from varscale.functional import leave_one_out, query_factor
 
 SEED = 3
 
@@ -41,6 +44,31 @@ def test_leaving_out_at_a_fixed_scale_is_exact():
     clf = FewShotClassifier(prior=9.0).fit(x, y)
     exact = [refit(clf, i).predict_proba(x[i : i + 1])[0] for i in range(len(y))]
     np.testing.assert_allclose(clf.leave_one_out(), exact, atol=1e-9)
+
+
+def test_each_example_gets_the_correction_without_its_part(base):
+    x, y = classes(seed=SEED, n_classes=3, per_class=5, noise=1.3)
+    clf = FewShotClassifier(prior=base.prior_).fit(x, y)
+    task, labels = clf.task_, torch.from_numpy(clf.labels_)
+    assert task.correction.any()
+    z = clf.prior_.embed(_tensor(x))
+    scores = task.alpha * left_out_scores(clf.prior_, task.place, z, labels)
+    given = task.place.means, task.place.count, task.place.weight
+    cosine = leave_one_out(z - task.place.origin, labels, *given)
+    for i in range(len(y)):
+        held = torch.tensor([[j % 5 % 4 == i % 5 % 4 for j in range(len(y))]])
+        (added,) = correct_without(clf.prior_, task.place, z, labels, task.alpha, held)
+        # the weights of its sizes come from all parts together, so only the direction is the same
+        without = scores[i] + task.place.unit(z[i : i + 1])[0] @ added.double().mT
+        plain, found = scores[i].softmax(-1), clf.leave_one_out()[i]
+        moved = _factor(clf, cosine[i], without) * without
+        gap = np.abs(moved.softmax(-1).numpy() - plain.numpy()).max()
+        assert np.abs(found - moved.softmax(-1).numpy()).max() < max(0.6 * gap, 0.03)
+
+
+def _factor(clf, cosine, scores):
+    prior = clf.prior_
+    return query_factor(cosine[scores.argmax()], prior.query_power, prior.top)
 
 
 def test_more_examples_than_dimensions_and_many_parts(base, monkeypatch):
@@ -165,8 +193,6 @@ def test_the_examples_that_speak_for_an_answer(few):
 
 
 def _tensor(x):
-    import torch
-
     return torch.from_numpy(np.asarray(x, dtype=np.float64))
 
 
