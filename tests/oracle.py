@@ -4,6 +4,7 @@ They are written from docs/method.md, not from the code they check.
 """
 
 import math
+import statistics
 
 
 def prototypes(support, labels, n_way):
@@ -142,4 +143,46 @@ def film(x, gamma, beta):
         for i, item in enumerate(x)
         for c, channel in enumerate(item)
         for value in channel.flatten()
+    ]
+
+
+def choose_covering(similarity, covered, weight, n):
+    covered, chosen, items = list(covered), [], range(len(covered))
+    for _ in range(n):
+        gains = [
+            sum(weight[j] * max(0.0, similarity[i][j] - covered[j]) for j in items)
+            if i not in chosen
+            else -math.inf
+            for i in items
+        ]
+        best = max(items, key=gains.__getitem__)
+        chosen.append(best)
+        covered = [max(covered[j], similarity[best][j]) for j in items]
+    return chosen
+
+
+def extrapolate_error(error, shots, answers, target, width):
+    normal = statistics.NormalDist()
+    way, number = len(target), 0.6 * answers
+    chance = normal.inv_cdf(1 / way)
+
+    def reach(counts):
+        return sum(math.sqrt(n / (n + 1.2)) for n in counts) / len(counts)
+
+    seen, noise = [], []
+    for e, counts in zip(error, shots, strict=True):
+        e = min(max(e, 0.5 / (number + 1)), 1 - 1 / way)
+        quantile = normal.inv_cdf(1 - e)
+        seen.append((quantile - chance) / reach(counts))
+        noise.append(e * (1 - e) / number / (normal.pdf(quantile) * reach(counts)) ** 2)
+    noise = sum(noise) / len(noise)
+    usual = 3.2 + 0.1 * math.log(way - 1)
+    seen = sum(seen) / len(seen)
+    variety = max(0.6**2, (seen - usual) ** 2 - noise)
+    weight = variety / (variety + noise)
+    middle = usual + weight * (seen - usual)
+    half = width * math.sqrt(weight * noise + 0.15**2)
+    return [
+        normal.cdf(-chance - reach(target) * max(v, 0))
+        for v in (middle, middle + half, middle - half)
     ]

@@ -26,7 +26,7 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.references += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
-        if tag not in ("meta", "img", "br"):
+        if tag not in ("meta", "img", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):

@@ -22,6 +22,7 @@ COMMANDS = {
     "ls": Command("ls", "List scalers, hosts, backbones, presets, configs and datasets.", TRY),
     "fit": Command("fit", "Fit a classifier to embeddings, or to images.", CLASSIFY),
     "predict": Command("predict", "Classify items, with probabilities.", CLASSIFY),
+    "check": Command("check", "Find wrong labels, what to label next, what it brings.", CLASSIFY),
     "embed": Command("embed", "Embed a dataset with a trained model.", CLASSIFY),
     "export": Command("export", "Write a classifier or a trained model as ONNX.", CLASSIFY),
     "data": Command("data", "Prepare your images or embeddings as a dataset.", TRAIN),

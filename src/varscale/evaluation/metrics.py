@@ -72,3 +72,17 @@ def t_interval(values: Float[Tensor, " n"] | Sequence[float]) -> tuple[float, fl
 
     mean, half = interval(values)
     return mean, half * float(stdtrit(len(values) - 1, 0.975)) / 1.96
+
+
+def share_interval(hits: float, number: int) -> tuple[float, float]:
+    r"""Ends of the 95 % interval of a share of independent trials (M48), after Wilson.
+
+    Example:
+        >>> [round(end, 3) for end in share_interval(10, 10)]
+        [0.722, 1.0]
+    """
+    z = 1.96
+    share, spread = hits / number, z * z / number
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / number + spread / (4 * number)) / (1 + spread)
+    return max(middle - half, 0.0), min(middle + half, 1.0)

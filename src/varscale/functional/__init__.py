@@ -12,6 +12,7 @@ and `(task, dim)` belong to one task each. A plain number is a shared scalar.
 Embeddings in half precision are converted to float32, which a softmax over distances needs.
 """
 
+from varscale.functional.advice import choose_covering, extrapolate_error
 from varscale.functional.bound import (
     auxiliary_weight,
     gaussian_kl,
@@ -55,12 +56,14 @@ __all__ = [
     "attention_logits",
     "auxiliary_weight",
     "center",
+    "choose_covering",
     "class_logsumexp",
     "class_means",
     "class_spread",
     "cosine_logits",
     "dot_logits",
     "euclidean_logits",
+    "extrapolate_error",
     "film",
     "fit_probe",
     "gaussian_kl",

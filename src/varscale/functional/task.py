@@ -79,9 +79,14 @@ def leave_one_out(
     """
     way = means.shape[-2]
     cross = items @ means.mT  # (*task, item, way)
-    gram = means @ means.mT  # (*task, way, way)
-    own_gram = gram.gather(-2, labels.unsqueeze(-1).expand(*labels.shape, way))
-    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    if labels.shape[-1] < way:  # fewer products than those of all classes
+        chosen = labels.unsqueeze(-1).expand(*labels.shape, means.shape[-1])
+        own_gram = means.gather(-2, chosen) @ means.mT  # (*task, item, way)
+        diagonal = means.square().sum(-1)
+    else:
+        gram = means @ means.mT  # (*task, way, way)
+        own_gram = gram.gather(-2, labels.unsqueeze(-1).expand(*labels.shape, way))
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
     own = labels.unsqueeze(-1)
     cross_own, gram_own = cross.gather(-1, own), own_gram.gather(-1, own)  # (*task, item, 1)
     square = items.square().sum(-1, keepdim=True)

@@ -8,6 +8,8 @@ import torch
 from varscale.core.files import write_whole
 from varscale.items.embedders.base import taken_by
 from varscale.items.model import ItemModel
+from varscale.report.check import in_per_cent
+from varscale.report.findings import describe_examples
 from varscale.version import __version__
 
 MARK = "---\n# Written by varscale, which replaces this file; it never replaces one of yours.\n"
@@ -101,6 +103,10 @@ def figures(model: ItemModel, reject: float | None = None) -> list[list[str]]:
         ["scale of these classes", f"{classifier.task_.alpha.item():.3g}"],
         ["prior", f"`{prior!r}`"],
     ]
+    accuracy = describe_examples(classifier, more=0)["accuracy"]
+    if accuracy is not None:
+        text = f"{in_per_cent(accuracy)} of {accuracy['of']:,}, 95 % interval"
+        found.insert(0, ["accuracy on examples left out", text])
     if prior.conformity is not None:
         least = prior.conformity.smallest_share(counts)
         found.append(["shares above which `--reject` works", f"{least:.3g}"])
@@ -136,8 +142,8 @@ def _limits(model: ItemModel, kind: str | None, *, is_graph: bool) -> list[str]:
     """What to know before one relies on the answers."""
     prior, counts = model.classifier.prior_, model.classifier.counts_
     limits = [
-        "Nobody has measured it on new items. Label some that it has not seen, and compare: "
-        "`varscale predict` prints the accuracy if they have a label.",
+        "Nobody has measured it on new items, only on its own examples, left out. Label some that "
+        "it has not seen, and compare: `varscale predict` prints the accuracy if they have a label.",
         "Probabilities are calibrated on average, for items like the examples and for classes "
         "like those that taught the prior. They say nothing about other items.",
     ]

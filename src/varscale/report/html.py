@@ -23,6 +23,7 @@ h3 { font-size: 1rem; margin-bottom: .3rem; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
+.words td { overflow-wrap: anywhere; min-width: 5rem; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .holds { color: var(--good); font-weight: 600; } .fails { color: var(--bad); font-weight: 600; }
 .undecided { color: var(--open); font-weight: 600; }

@@ -1,0 +1,173 @@
+"""`varscale check`: wrong labels, confused classes, what to label next, and what it would bring."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jsonargparse import Namespace
+from rich.markup import escape
+
+from varscale.classifier import FewShotClassifier
+from varscale.classifier.file import read_about
+from varscale.cli.fit import EMBEDDER, SOURCE
+from varscale.cli.output import reply
+from varscale.cli.parser import command, option
+from varscale.core.files import write_whole
+from varscale.items.collection import read
+from varscale.items.model import load_model
+from varscale.items.source import is_table
+from varscale.report.check import Names, check_sections, in_per_cent
+from varscale.report.findings import describe_examples, describe_items
+from varscale.report.html import page
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LINES = 10
+"""Rows of a table in the terminal, at most."""
+
+
+@command(
+    "Check a fitted classifier by its own examples: how accurate it is, which labels look wrong, "
+    "which classes are confused, what more examples would bring. Of unlabelled items it says which "
+    "to label next; of labelled ones, which labels look wrong.",
+    "varscale check tickets.safetensors tickets.csv --html check.html",
+    option("model", "file that varscale fit wrote"),
+    option("source ITEMS", "items, as for varscale fit", nargs="?"),
+    *SOURCE,
+    *EMBEDDER,
+    option("--next", "number of items to label next", default=10),
+    option("--more", "further examples of each class to tell the accuracy for", default=10),
+    option("--html FILE", "page to write"),
+)
+def run(args: Namespace) -> None:
+    """Check, and print or write what was found."""
+    for name, least in (("next", 1), ("more", 0)):
+        if args[name] < least:
+            raise ValueError(f"Expected --{name} of at least {least}, got {args[name]}.")
+    if args.html and not Path(args.html).parent.is_dir():
+        raise ValueError(f"Expected a folder at {Path(args.html).parent} to write the page into.")
+    for given in (args.model, args.source):
+        if args.html and given and Path(args.html).exists() and Path(args.html).samefile(given):
+            raise ValueError(f"Expected a file to write that is not read, got {given}.")
+    path = Path(args.model)
+    facts: dict[str, Any] = {"model": args.model}
+    facts["examples"] = describe_examples(FewShotClassifier.load(path), more=args.more)
+    about, items = read_about(path), Names("item")
+    places = [path.parent / source["name"] for source in about.get("sources", [])]
+    folder = next((place for place in places if place.is_dir()), path.parent)
+    examples = Names("example", about.get("shown") or None, folder)
+    if args.source is not None:
+        facts["items"], items = _look_at(args)
+    if args.html:
+        title = f"Check of {Path(args.model).name}"
+        write_whole(Path(args.html), page(title, check_sections(facts, examples, items)).encode())
+    shown = _show(facts, examples, items)
+    if args.html:
+        shown.append(escape(f"\n{args.html}: the same as a page."))
+    reply(args, facts, shown)
+
+
+def _look_at(args: Namespace) -> tuple[dict[str, Any], Names]:
+    """Describe items: the unlabelled ones, or else the labelled ones that are new to the model."""
+    model = load_model(Path(args.model), embedder=args.embedder, download=args.download)
+    given = {name: args[name] for name in ("text", "image", "embedding", "label")}
+    if not any(given.values()) and is_table(args.source):
+        given = asdict(model.columns)
+    items = read(args.source, **given, split=args.split)
+    x, rows = items.embed(model.embedder, skip_bad=args.skip_bad)
+    labels, own = items.labels[rows], set(model.keys)
+    keys, chosen = items.keys(), labels == ""
+    if not chosen.any():
+        chosen = np.array([keys[row] not in own for row in rows])
+    if not chosen.any():
+        raise ValueError(
+            f"All {len(rows):,} items are examples that the model was fitted to. Leave them out: "
+            f"varscale check {args.model}"
+        )
+    known = None if (labels[chosen] == "").all() else labels[chosen]
+    found = describe_items(model.classifier, x[chosen], known, n_next=args.next)
+    for line in (*found.get("next", ()), *found.get("suspicious", ())):
+        line["item"] = int(rows[chosen][line["item"]])  # its row in the source
+    source = Path(args.source)
+    return found, Names("item", items.shown, source if source.is_dir() else source.parent)
+
+
+def _show(facts: dict[str, Any], examples: Names, items: Names) -> "list[Table | str]":
+    """Sentences and tables for a terminal."""
+    own, given = facts["examples"], facts.get("items")
+    shown: list[Table | str] = [f"{own['classes']:,} classes, {own['examples']:,} examples."]
+    if own["accuracy"] is None:
+        shown.append(own["note"])
+    else:
+        shown.append(f"Accuracy on examples left out: {_accuracy(own)}.")
+        if own["single"]:
+            shown.append(f"Classes of one example, which is not left out: {own['single']:,}.")
+        if own["expected"]:
+            shown += _expected(own["expected"])
+        shown += _suspicious("example", own["suspicious"], examples)
+        shown += _confused(own["confusions"])
+    if given is None:
+        return [*shown, "\nWith ITEMS, the command says which of them to label next."]
+    if "next" in given:
+        return [*shown, *_next(given["next"], items)]
+    if given["accuracy"] is not None:
+        shown.append(f"\nAccuracy on the items: {_accuracy(given)}.")
+    if given["of_other_classes"]:
+        shown.append(f"Items with labels that it does not know: {given['of_other_classes']:,}.")
+    return [*shown, *_suspicious("item", given["suspicious"], items)]
+
+
+def _accuracy(facts: dict[str, Any]) -> str:
+    expected = 100 * facts["confidence"]
+    return f"{in_per_cent(facts['accuracy'])}; the classifier expected {expected:.1f} %"
+
+
+def _expected(told: list[dict[str, float]]) -> "list[Table | str]":
+    rows = [[str(line["more"]), in_per_cent(line)] for line in told]
+    return _table("Accuracy to expect, and its 90 % interval", ["more of each class", ""], rows)
+
+
+def _suspicious(kind: str, found: list[dict[str, Any]], names: Names) -> "list[Table | str]":
+    if not found:
+        return [f"\nNo label of an {kind} is suspicious."]
+    rows = [
+        [_short(names.text(line[kind])), str(line["label"]), str(line["better"]),
+         f"{100 * line['quality']:.1f} %"]
+        for line in found
+    ]  # fmt: skip
+    head = [kind, "label", "fits better", "label is right"]
+    return _table("Suspicious labels", head, rows)
+
+
+def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":
+    rows = [[str(c["first"]), str(c["second"]), f"{100 * c['rate']:.1f} %"] for c in found]
+    return _table("Confused classes", ["class", "and class", "one for the other"], rows)
+
+
+def _next(found: list[dict[str, Any]], items: Names) -> "list[Table | str]":
+    rows = [
+        [_short(items.text(line["item"])), str(line["class"]), f"{100 * line['probability']:.0f} %"]
+        for line in found
+    ]
+    return _table("Label next", ["item", "now answered", "probability"], rows, most=len(rows))
+
+
+def _table(
+    title: str, head: list[str], rows: list[list[str]], most: int = LINES
+) -> "list[Table | str]":
+    if not rows:
+        return []
+    from rich.table import Table
+
+    table = Table(*head, box=None, pad_edge=False)
+    for row in rows[:most]:
+        table.add_row(*map(escape, row))
+    left = len(rows) - most
+    more = [f"... and {left:,} more: --json or --html."] if left > 0 else []
+    return [f"\n{title}", table, *more]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"
