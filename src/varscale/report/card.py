@@ -143,7 +143,7 @@ def _limits(model: ItemModel, kind: str | None, *, is_graph: bool) -> list[str]:
     prior, counts = model.classifier.prior_, model.classifier.counts_
     limits = [
         "Nobody has measured it on new items, only on its own examples, left out. Label some that "
-        "it has not seen, and compare: `varscale predict` prints the accuracy if they are labelled.",
+        "it has not seen: then `varscale predict` prints the accuracy.",
         "Probabilities are calibrated on average, for items like the examples and for classes "
         "like those that taught the prior. They say nothing about other items.",
     ]
