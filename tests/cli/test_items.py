@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.test_fit import run as shell
 from own_items import LETTERS, WORDS, write_csv
 
 from varscale import FewShotClassifier
@@ -23,12 +24,7 @@ def run(capsys, *words):
         home = Path(words[1]).parent / "letters.py"
         named = b"letters.py:embed" in Path(words[1]).read_bytes()
         words = (*words, "--embedder", f"python:{home}:embed") if named else words
-    try:
-        status = main([str(word) for word in words])
-    except SystemExit as stop:
-        status = stop.code
-    out, err = capsys.readouterr()
-    return status, out, err
+    return shell(capsys, *words)
 
 
 @pytest.fixture

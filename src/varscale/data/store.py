@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from varscale.core.files import file_hash, sync
+from varscale.core.home import home
 from varscale.version import __version__
 
 ITEMS, LABELS, MANIFEST = "items.npy", "labels.npy", "manifest.json"
@@ -48,11 +48,7 @@ class Manifest:
 
 def data_root() -> Path:
     """Folder of prepared datasets: `$VARSCALE_HOME/data`, else in the user's cache."""
-    home = os.environ.get("VARSCALE_HOME")
-    if home:
-        return Path(home) / "data"
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "varscale" / "data"
+    return home() / "data"
 
 
 def list_prepared(root: Path) -> list[str]:

@@ -91,11 +91,13 @@ class Form:
         columns: The user's columns.
         top: Classes to name for each item, likeliest first.
         sets: Whether to add the set of possible classes.
+        skip_bad: Leave items that cannot be read without an answer, instead of raising ValueError.
     """
 
     columns: tuple[str, ...]
     top: int = 1
     sets: bool = False
+    skip_bad: bool = False
 
     def added(self) -> list[str]:
         """Columns that are added; one that the user has already is called predicted_..."""
@@ -113,6 +115,9 @@ class Form:
 def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str, Any]], Tally]:
     """Answer a batch: one row per item, by column, and what was counted."""
     scores = model.score(batch)
+    if scores.bad and not form.skip_bad:
+        reason = next(iter(scores.bad.values())).rstrip(".")
+        raise ValueError(f"{reason}. Mend it, or leave such items without an answer: --skip_bad.")
     p, added = scores.probability, form.added()
     likeliest = p.argmax(1)[:, None]
     if form.top > 1:

@@ -1,12 +1,13 @@
 """Embeddings that were made before, by the content of the item: nothing is embedded twice."""
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from varscale.core.home import home
 
 MOST = 500
 """Keys to ask for at once: SQLite limits the length of a question."""
@@ -21,20 +22,11 @@ def content_key(content: str | bytes | np.ndarray) -> bytes:
     return hashlib.sha256(kind + b"\0" + raw).digest()[:16]
 
 
-def cache_folder() -> Path:
-    """Folder of stored embeddings: `$VARSCALE_HOME/embeddings`, else in the user's cache."""
-    home = os.environ.get("VARSCALE_HOME")
-    if home:
-        return Path(home) / "embeddings"
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "varscale" / "embeddings"
-
-
 class Cache:
     """Embeddings of one embedder in a SQLite file, which several processes may use at once."""
 
     def __init__(self, identity: str, folder: Path | None = None) -> None:
-        folder = folder or cache_folder()
+        folder = folder or home() / "embeddings"
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{identity[:32]}.sqlite"
         try:

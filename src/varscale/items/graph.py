@@ -34,7 +34,6 @@ class OnnxModel(Model):
     Attributes:
         embedder: What embeds items before the graph; `None` if they are embeddings, or if the
             graph takes pictures.
-        skip_bad: Leave items that cannot be read without an answer, instead of raising ValueError.
         cache: Embeddings made before.
     """
 
@@ -46,7 +45,6 @@ class OnnxModel(Model):
         self.columns = Columns(**(facts.get("columns") or {}))
         self.takes, self.reject = facts.get("takes", "embedding"), facts.get("reject")
         self.embedder: Embedder | None = None
-        self.skip_bad = False
         self.cache: Cache | None = None
 
     @property
@@ -87,11 +85,6 @@ class OnnxModel(Model):
     def score(self, batch: Batch) -> Scores:
         """Score a batch of items."""
         probability, unknown, bad = self._pictures(batch) if self.whole else self._rows(batch)
-        if bad and not self.skip_bad:
-            reason = next(iter(bad.values())).rstrip(".")
-            raise ValueError(
-                f"{reason}. Mend it, or leave such items without an answer: --skip_bad."
-            )
         unknown[list(bad)] = False
         own = np.zeros(len(batch), dtype=bool)
         return Scores(probability, None if self.reject is None else unknown, None, bad, own)

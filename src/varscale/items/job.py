@@ -61,14 +61,15 @@ class Job:
                 f"Expected {model.takes or 'text'}s, which {self.model} was fitted to, got "
                 f"{items.kind}s: {self.source}."
             )
-        return OpenJob(model, items, Form(tuple(items.columns), self.top, self.sets is not None))
+        form = Form(tuple(items.columns), self.top, self.sets is not None, self.skip_bad)
+        return OpenJob(model, items, form)
 
     def _fitted(self) -> Model:
         """The model of a file that `varscale fit` wrote."""
         from varscale.items.model import load_model  # brings torch
 
         model = load_model(Path(self.model), embedder=self.embedder, download=self.download)
-        model.reject, model.error, model.skip_bad = self.reject, self.sets, self.skip_bad
+        model.reject, model.error = self.reject, self.sets
         if model.reject is None and model.can_reject(REJECT):
             model.reject = REJECT
         return model
@@ -89,7 +90,6 @@ class Job:
                 f"Sets of classes need the file that varscale fit wrote, got {self.model}; leave "
                 "out --sets."
             )
-        model.skip_bad = self.skip_bad
         return model
 
 

@@ -34,7 +34,6 @@ class ItemModel(Model):
         sources: Name, items, unlabelled and unreadable ones of each file that it was fitted to.
         reject: Share of known items that may be called unknown; `None` calls none so.
         error: Share of items whose class may be missing from their set; `None` makes no sets.
-        skip_bad: Leave items that cannot be read without an answer, instead of raising ValueError.
         cache: Embeddings made before.
     """
 
@@ -46,7 +45,6 @@ class ItemModel(Model):
     sources: list[dict[str, Any]] = field(default_factory=list)
     reject: float | None = None
     error: float | None = None
-    skip_bad: bool = False
     cache: Cache | None = None
 
     @property
@@ -67,11 +65,6 @@ class ItemModel(Model):
     def score(self, batch: Batch) -> Scores:
         """Score a batch of items."""
         x, bad = embed_batch(batch, self.embedder, self.cache)
-        if bad and not self.skip_bad:
-            reason = next(iter(bad.values())).rstrip(".")
-            raise ValueError(
-                f"{reason}. Mend it, or leave such items without an answer: --skip_bad."
-            )
         if x.shape[1] == 0:  # none could be read
             x = np.zeros((len(x), self.classifier.n_features_in_), dtype=np.float32)
         unknown = None if self.reject is None else self.classifier.is_unknown(x, self.reject)
