@@ -24,7 +24,7 @@ import torch
 from rows import append_rows
 from torch import Tensor
 
-from varscale.classifier import Prior, task
+from varscale.classifier import Prior, correction, place, task
 from varscale.classifier.learner import learn_prior
 from varscale.core.labels import number_classes
 from varscale.data import EpisodeSampler
@@ -98,7 +98,7 @@ def at_base_origin(data: Data, way: int, shot: int) -> Predict:
         return torch.zeros_like(centre), torch.zeros_like(centre[..., :1])
 
     def predict(*given: object) -> Tensor:
-        with patch.object(task, "task_origin", stay):
+        with patch.object(place, "task_origin", stay):
             return inner(*given)
 
     return predict
@@ -109,7 +109,7 @@ def without_correction(data: Data, way: int, shot: int) -> Predict:
     inner = ours(data, way, shot)
 
     def predict(*given: object) -> Tensor:
-        with patch.object(task, "ALLOWANCE", -1e6):
+        with patch.object(correction, "ALLOWANCE", -1e6):
             return inner(*given)
 
     return predict

@@ -6,7 +6,7 @@ import torch
 from conftest import classes
 
 from varscale import FewShotClassifier
-from varscale.classifier.task import correct_without, left_out_scores
+from varscale.classifier.correction import correct_without, left_out_scores
 from varscale.functional import leave_one_out, query_factor
 
 SEED = 3
@@ -81,7 +81,7 @@ def test_more_examples_than_dimensions_and_many_parts(base, monkeypatch):
     np.testing.assert_allclose(clf.leave_one_out(), whole, atol=1e-9)
     right = (whole.argmax(1) == y).mean()
     assert abs(right - whole.max(1).mean()) < 0.12
-    monkeypatch.setattr("varscale.classifier.task.LARGEST_PROBE", 1000)  # some examples serve
+    monkeypatch.setattr("varscale.classifier.correction.LARGEST_PROBE", 1000)  # some examples serve
     some = FewShotClassifier(prior=base.prior_).fit(x, y)
     assert np.abs(some.leave_one_out() - whole).max() < 0.5
 

@@ -152,7 +152,7 @@ def test_more_examples_than_the_evidence_may_have(monkeypatch):
     items, labels, _ = task_of([80, 80, 80], noise=2.0)
     order = torch.randperm(240, generator=torch.Generator().manual_seed(0))
     items, labels = items[order], labels[order]
-    monkeypatch.setattr(module, "LARGEST_PROBE", 1)
+    monkeypatch.setattr("varscale.classifier.correction.LARGEST_PROBE", 1)
     whole = fit_task(broad_prior(6), items, labels, 3)
     monkeypatch.setattr(module, "LARGEST_EVIDENCE", 360)
     part = fit_task(broad_prior(6), items, labels, 3)

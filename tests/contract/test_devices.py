@@ -10,8 +10,9 @@ import pytest
 import torch
 from contract.test_members import PAIRS, build, episode_for
 
+from varscale.classifier.correction import left_out_scores
+from varscale.classifier.place import place_task
 from varscale.classifier.prior import broad_prior
-from varscale.classifier.task import left_out_scores, place_task
 from varscale.data import Dataset, EpisodeSampler
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from varscale.classifier.task import (
+from varscale.classifier.correction import (
     FOLDS,
-    Task,
     correct_without,
     deal_examples,
     probe_step,
     temper_left_out,
 )
+from varscale.classifier.task import Task
 from varscale.functional import leave_one_out, log_softmax, query_factor
 
 CHUNK = 1 << 22

@@ -5,8 +5,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from varscale.classifier.place import place_task
 from varscale.classifier.prior import Prior
-from varscale.classifier.task import place_task
 from varscale.data.mixed import MixedTasks
 from varscale.learn.quadrature import Similarities
 from varscale.model.rows import take_rows

@@ -1,0 +1,102 @@
+"""Correct class weights where examples, each left out, are misjudged (M40)."""
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+
+from varscale.classifier.place import Place
+from varscale.classifier.prior import Prior
+from varscale.functional import fit_probe, leave_one_out, log_softmax, shot_factor, temper
+
+FOLDS = 4
+"""Parts into which the examples of a class are dealt, to tell how strong a correction may be."""
+REACHES = (0.1, 0.3)
+"""Standard deviations of a correction of the class weights, in units of the scale, beside none."""
+ALLOWANCE = 0.08
+"""By how much an example is explained better by a correction that was fitted to all examples."""
+LARGEST_PROBE = 1 << 26
+"""Multiplications of a step of the probe, at most: beyond it some examples serve for all, and none
+where that leaves fewer than two of a class."""
+
+
+def probe_step(z: Float[Tensor, "*task item dim"], n_way: int) -> int:
+    """Every how many-th example serves to fit the correction (M40): all of them unless many."""
+    return -(-z.shape[-2] * min(z.shape[-2:]) * n_way // LARGEST_PROBE)
+
+
+def correct(
+    prior: Prior,
+    place: Place,
+    z: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+    alpha: Float[Tensor, "*task"],
+) -> Float[Tensor, "*task way dim"]:
+    """Correct the class weights where examples, left out, are misjudged (M40).
+
+    No correction, a small and a large one are averaged. Each weighs as much as the likelihood of
+    examples under one that was fitted without them: each part of `FOLDS`, or the first part where
+    examples outnumber dimensions.
+    """
+    part = deal_examples(labels, place.count.shape[-1], FOLDS)
+    folds = FOLDS if z.shape[-2] <= z.shape[-1] else 1
+    held = torch.stack([part == fold for fold in range(folds)] + [part < 0], -2)  # the last: none
+    return correct_without(prior, place, z, labels, alpha, held)[..., -1, :, :].to(z)
+
+
+def deal_examples(
+    labels: Integer[Tensor, "*task item"], n_way: int, parts: int
+) -> Integer[Tensor, "*task item"]:
+    """Deal the examples of each class into parts, by turns."""
+    own = torch.nn.functional.one_hot(labels, n_way)
+    return ((own.cumsum(-2) * own).sum(-1) - 1) % parts
+
+
+def correct_without(
+    prior: Prior,
+    place: Place,
+    z: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+    alpha: Float[Tensor, "*task"],
+    held: Bool[Tensor, "*task fit item"],
+) -> Float[Tensor, "*task fit way dim"]:
+    """Fit corrections as `correct` does, each without the examples that it holds out.
+
+    In float32, all at once. How much each size of a correction weighs is the same for all.
+    """
+    scores = (alpha[..., None, None] * left_out_scores(prior, place, z, labels)).float()
+    scores, unit = scores[..., None, None, :, :], place.unit(z).float()[..., None, None, :, :]
+    given, out = labels[..., None, None, :], held.unsqueeze(-3).float()  # (*task, reach, fit, item)
+    reach = torch.tensor(REACHES, device=z.device)[:, None, None, None]
+    precision = (reach * alpha[..., None, None, None, None].float()) ** -2
+    found = fit_probe(unit, given, scores, precision, 1 - out)  # (*task, reach, fit, way, dim)
+    moved, counts = scores + unit @ found.mT, (place.count.gather(-1, labels) > 1).float()
+    gain = log_softmax(moved) - log_softmax(scores)
+    gain = gain.gather(-1, given.expand(gain.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+    evidence = ((gain + ALLOWANCE) * out * counts[..., None, None, :]).sum((-2, -1))
+    odds = torch.nn.functional.pad(evidence, (1, 0))  # (*task, reach), after 0 for no correction
+    share = torch.softmax(odds, -1)[..., 1:]
+    return torch.einsum("...r,...rfwd->...fwd", share, found)
+
+
+def left_out_scores(
+    prior: Prior,
+    place: Place,
+    z: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+) -> Float[Tensor, "*task item way"]:
+    """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M24)."""
+    cosine = leave_one_out(z - place.origin, labels, place.means, place.count, place.weight)
+    return temper_left_out(prior, place, cosine, labels)
+
+
+def temper_left_out(
+    prior: Prior,
+    place: Place,
+    cosine: Float[Tensor, "*task item way"],
+    labels: Integer[Tensor, "*task item"],
+) -> Float[Tensor, "*task item way"]:
+    """Apply the shots that remain (M24) to similarities of examples left out."""
+    own = labels.unsqueeze(-1)
+    rest = (place.count.gather(-1, labels) - 1).clamp_min(1).unsqueeze(-1)
+    shots = place.count.unsqueeze(-2).expand_as(cosine).scatter(-1, own, rest)
+    return temper(cosine, shot_factor(shots, prior.shot_offset))
