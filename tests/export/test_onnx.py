@@ -18,6 +18,7 @@ from varscale.export.model import FewShotGraph, export_model
 from varscale.functional import log_softmax
 from varscale.items.sessions import open_session
 
+pytest.importorskip("onnxscript", reason="needs the extra 'export'")
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
 
 DIM = {"backbone": "identity", "backbone_options": {"dim": 6}}

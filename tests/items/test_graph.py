@@ -4,10 +4,9 @@ import json
 
 import jaxtyping
 import numpy as np
-import onnx
 import pytest
 from conftest import classes
-from graphs import conv_file, token_file
+from graphs import conv_file, onnx, token_file
 
 from varscale import FewShotClassifier
 from varscale.export import export_items

@@ -179,6 +179,7 @@ def test_on_a_cluster_whose_worker_is_killed_the_table_is_the_same(serial, tmp_p
 
 
 def test_a_cluster_that_is_not_there(tmp_path, as_user):
+    pytest.importorskip("distributed", reason="needs the extra 'cluster'")
     with pytest.raises(ValueError, match="no Dask scheduler at tcp://127.0.0.1:1"):
         list(
             reproduce_on(

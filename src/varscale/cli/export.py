@@ -27,12 +27,6 @@ from varscale.cli.parser import command, option
 )
 def run(args: Namespace) -> None:
     """Export, compare the graph with the model, and describe its inputs."""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     model, file = Path(args.model), Path(args.file)
     if not model.exists():
         raise ValueError(
@@ -45,6 +39,12 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write in an existing folder, got {file}.")
     if file.exists() and (file.samefile(model) or model.resolve() in file.resolve().parents):
         raise ValueError(f"Expected a file to write that is not read, got {file}.")
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     export = _classifier if model.is_file() else _run
     facts, said = export(args, model, file)
     size = file.stat().st_size
