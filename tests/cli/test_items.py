@@ -288,3 +288,84 @@ def test_names_of_classes_are_examples(tmp_path, letters, capsys):
     status, _, err = run(capsys, "fit", tmp_path / "x.npz", tmp_path / "n.st", "--names")
     assert status == 2
     assert "need an embedder of texts" in err
+
+
+def test_answers_to_a_file_of_answers(model, tmp_path, capsys):
+    """Columns of the same name get another prefix, and stay in their places."""
+    write_csv(tmp_path / "n.csv", ["question", "label"], [(NEW[0], "mine")])
+    for given, out in (("n.csv", "a.csv"), ("a.csv", "b.csv")):
+        words = ["predict", model, tmp_path / given, "--out", tmp_path / out]
+        assert run(capsys, *words)[0] == 0
+    head, row = csv.reader((tmp_path / "b.csv").read_text().splitlines())
+    assert head[:5] == ["question", "label", "predicted_label", "probability", "unknown"]
+    assert head[5:] == ["predicted_predicted_label", "predicted_probability", "predicted_unknown"]
+    assert row[2:4] == row[5:7]
+
+
+def test_a_folder_that_changed_is_another_job(pictures, letters, tmp_path, capsys):
+    made = job.Job(str(tmp_path / "m"), str(pictures))
+    before = made.stamps()
+    (pictures / "red" / "1.png").write_bytes(b"other")
+    assert made.stamps() != before
+
+
+@pytest.mark.filterwarnings("default:.*examples that the model")
+def test_a_worker_opens_a_model_that_changed_again(tmp_path, capsys):
+    np.savez(tmp_path / "q.npz", X=np.eye(3))
+    found = []
+    for names in (["a", "b", "c"], ["x", "y", "zz"]):
+        FewShotClassifier(prior=9.0).fit(np.eye(3), names).save(tmp_path / "m.st")
+        made = job.Job(str(tmp_path / "m.st"), str(tmp_path / "q.npz"))
+        found.append(job.answer_range(made, 0, 3)[0][1])
+    assert "a" in found[0]
+    assert "zz" in found[1]
+
+
+def test_two_processes_do_not_write_one_file(model, new, tmp_path, capsys):
+    out = tmp_path / "a.csv"
+    with answers.AnswerFile(out, "work"):
+        status, _, err = run(capsys, "predict", model, new, "--out", out)
+    assert status == 2
+    assert "Another process is writing" in err
+    assert run(capsys, "predict", model, new, "--out", out)[0] == 0
+    assert not list(tmp_path.glob(".a.csv*"))
+
+
+def test_items_are_added_to_a_classifier_of_python(tmp_path, capsys):
+    FewShotClassifier(prior=9.0).fit(np.eye(3), ["a", "b", "b"]).save(tmp_path / "m.st")
+    np.savez(tmp_path / "more.npz", X=[[0.5, 0.1, 0.0]], y=["c"])
+    words = ["fit", tmp_path / "more.npz", tmp_path / "n.st", "--add", tmp_path / "m.st"]
+    assert run(capsys, *words)[0] == 0
+    np.savez(tmp_path / "q.npz", X=np.eye(3))
+    assert run(capsys, "predict", tmp_path / "n.st", tmp_path / "q.npz")[0] == 0
+
+
+def test_a_table_without_the_label_can_be_checked_and_one_with_another_added(
+    model, letters, tmp_path, capsys
+):
+    write_csv(tmp_path / "u.csv", ["question", "other"], [(text, "x") for text in NEW])
+    words = ["check", model, tmp_path / "u.csv", "--embedder", letters]
+    status, out, _ = run(capsys, *words)
+    assert status == 0
+    assert "Label next" in out
+    assert NEW[2] in out
+    write_csv(tmp_path / "more.csv", ["question", "cls"], [("gold ring", "metal")])
+    words = ["fit", tmp_path / "more.csv", tmp_path / "n.st", "--add", model, "--label", "cls"]
+    status, out, _ = run(capsys, *words, "--embedder", letters)
+    assert status == 0
+    assert "13 items" in out
+
+
+def test_files_of_the_user_are_not_replaced(tickets, letters, tmp_path, capsys):
+    (tmp_path / "mine.csv").write_text("precious")
+    words = ["fit", tickets, tmp_path / "mine.csv", "--embedder", letters]
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "which is neither" in err
+    assert (tmp_path / "mine.csv").read_text() == "precious"
+    words = ["fit", tickets, tmp_path / "m.st", "--embedder", letters, "--card", tmp_path / "m.st"]
+    assert "a card in a file of its own" in run(capsys, *words)[2]
+    run(capsys, *words[:-2])
+    (tmp_path / "folder").mkdir()
+    words = ["predict", tmp_path / "m.st", "apple", "--out", tmp_path / "folder"]
+    assert "Expected a file to write" in run(capsys, *words)[2]

@@ -6,7 +6,7 @@ import jaxtyping
 import numpy as np
 import pytest
 from conftest import classes
-from graphs import conv_file, onnx, token_file
+from graphs import conv_file, token_file
 
 from varscale import FewShotClassifier
 from varscale.export import export_items
@@ -20,6 +20,7 @@ from varscale.items import (
     read,
 )
 
+onnx = pytest.importorskip("onnx", reason="needs the extra 'export'")
 TEXTS = {"delivery": ["where my parcel", "parcel late", "lost parcel"]}
 TEXTS["account"] = ["forgot my password", "login lost", "my login password"]
 

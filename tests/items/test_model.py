@@ -18,6 +18,9 @@ from varscale.items import load_model
         {"columns": []},
         {"embedder": {"spec": "minilm"}},
         {"embedder": "minilm"},
+        {"embedder": {}},
+        {"embedder": []},
+        {"sources": [1]},
     ],
 )
 def test_damaged_facts_about_items_are_refused(tmp_path, about):

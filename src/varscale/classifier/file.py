@@ -67,8 +67,10 @@ def read_classifier(path: Path) -> dict[str, Any]:
 def read_about(path: Path) -> dict[str, Any]:
     """Read the facts about the items of a classifier; nothing if it was fitted to embeddings."""
     with safe_open(path, framework="np") as file:
-        facts = json.loads((file.metadata() or {})["varscale"])
-    return dict(facts.get("about") or {})
+        about = json.loads((file.metadata() or {})["varscale"]).get("about", {})
+    if not isinstance(about, dict):
+        raise ValueError(f"{path} is not a classifier that varscale saved: about is {about!r}.")
+    return about
 
 
 def _check(

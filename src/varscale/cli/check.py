@@ -1,6 +1,5 @@
 """`varscale check`: wrong labels, confused classes, what to label next, and what it would bring."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +8,13 @@ from jsonargparse import Namespace
 from rich.markup import escape
 
 from varscale.classifier import FewShotClassifier
-from varscale.classifier.file import read_about
 from varscale.cli.fit import EMBEDDER, SOURCE
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.core.files import write_whole
-from varscale.items.collection import read
-from varscale.items.model import load_model
-from varscale.items.source import is_table
+from varscale.items.collection import gather
+from varscale.items.model import about_items, load_model
+from varscale.items.source import Columns, open_fitted
 from varscale.report.check import Names, check_sections, in_per_cent
 from varscale.report.findings import describe_examples, describe_items
 from varscale.report.html import page
@@ -53,8 +51,9 @@ def run(args: Namespace) -> None:
             raise ValueError(f"Expected a file to write that is not read, got {given}.")
     path = Path(args.model)
     facts: dict[str, Any] = {"model": args.model}
-    facts["examples"] = describe_examples(FewShotClassifier.load(path), more=args.more)
-    about, items = read_about(path), Names("item")
+    classifier = FewShotClassifier.load(path)
+    about, items = about_items(path, len(classifier.examples_)), Names("item")
+    facts["examples"] = describe_examples(classifier, more=args.more)
     places = [path.parent / source["name"] for source in about.get("sources", [])]
     folder = next((place for place in places if place.is_dir()), path.parent)
     examples = Names("example", about.get("shown") or None, folder)
@@ -72,10 +71,8 @@ def run(args: Namespace) -> None:
 def _look_at(args: Namespace) -> tuple[dict[str, Any], Names]:
     """Describe items: the unlabelled ones, or else the labelled ones that are new to the model."""
     model = load_model(Path(args.model), embedder=args.embedder, download=args.download)
-    given = {name: args[name] for name in ("text", "image", "embedding", "label")}
-    if not any(given.values()) and is_table(args.source):
-        given = asdict(model.columns)
-    items = read(args.source, **given, split=args.split)
+    given = Columns(**{name: args[name] for name in ("text", "image", "embedding", "label")})
+    items = gather(open_fitted(args.source, given, model.columns, split=args.split))
     x, rows = items.embed(model.embedder, skip_bad=args.skip_bad)
     labels, own = items.labels[rows], set(model.keys)
     keys, chosen = items.keys(), labels == ""

@@ -1,7 +1,6 @@
 """`varscale fit`: fit a classifier to texts, pictures or embeddings, and store it in one file."""
 
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,9 @@ EMBEDDER = (
 )
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
-    from varscale.items.collection import read
+    from varscale.items.collection import gather
     from varscale.items.model import load_model
-    from varscale.items.source import is_table
+    from varscale.items.source import Columns, open_fitted
 
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
@@ -57,6 +56,13 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
     if not model.parent.is_dir():
         raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
+    if model.exists() and not _is_ours(model):
+        raise ValueError(
+            f"Expected a new file, or one that varscale fit wrote, got {model}, which is neither. "
+            "Choose another name."
+        )
+    if args.card is not None and Path(args.card).resolve() == model.resolve():
+        raise ValueError(f"Expected a card in a file of its own, got {args.card}.")
     if args.card is not None:
         from varscale.report.card import check_card
 
@@ -64,10 +70,9 @@ def run(args: Namespace) -> None:
     fitted = None
     if args.add is not None:
         fitted = load_model(Path(args.add), embedder=args.embedder, download=args.download)
-    columns = {name: args[name] for name in ("text", "image", "embedding", "label")}
-    if fitted is not None and not any(columns.values()) and is_table(args.source):
-        columns = asdict(fitted.columns)
-    items = read(args.source, **columns, split=args.split)
+    given = Columns(**{name: args[name] for name in ("text", "image", "embedding", "label")})
+    known = Columns() if fitted is None else fitted.columns
+    items = gather(open_fitted(args.source, given, known, split=args.split))
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         warnings.warn(
@@ -101,6 +106,17 @@ def run(args: Namespace) -> None:
         f"Next: varscale predict {model} {_next(items.kind)}"
     )
     reply(args, {**facts, "unlabelled": unlabelled, "unreadable": skipped}, shown)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file may be replaced: it is a classifier."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return "varscale" in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
 
 
 def _begin(args: Namespace, kind: str) -> Any:
@@ -140,9 +156,10 @@ def choose_embedder(spec: str | None, kind: str, *, download: bool) -> Any:
 def _prior(path: Path, embedder: Any) -> Any:
     """The prior of a stored classifier, if it was learned on embeddings of the same embedder."""
     from varscale.classifier import FewShotClassifier
-    from varscale.classifier.file import read_about
+    from varscale.items.model import about_items
 
-    prior, other = FewShotClassifier.load(path).prior_, read_about(path).get("embedder")
+    classifier = FewShotClassifier.load(path)
+    prior, other = classifier.prior_, about_items(path, len(classifier.examples_)).get("embedder")
     if other is not None and embedder is not None and other["identity"] != embedder.identity:
         raise ValueError(
             f"Expected a prior of the embedder {embedder.spec}, got {path}, whose prior is of "

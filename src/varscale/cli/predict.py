@@ -45,6 +45,8 @@ def run(args: Namespace) -> None:
             raise ValueError(f"Expected a file to write that is not read, got {given}.")
     if out and not out.parent.is_dir():
         raise ValueError(f"Expected a folder at {out.parent} to write {args.out} into.")
+    if out and out.exists() and not out.is_file():
+        raise ValueError(f"Expected a file to write, got {args.out}. Without --out, print it.")
     given = args.as_dict()
     columns = Columns(**{name: given[name] for name in ("text", "image", "embedding", "label")})
     shared = {field.name: given[field.name] for field in fields(Job) if field.name in given}
@@ -89,9 +91,7 @@ def _print(args: Namespace, opened: OpenJob, report: dict[str, Any]) -> None:
 
 def _work(job: Job, opened: OpenJob) -> list[object]:
     """What an unfinished file of answers must agree in, to be continued."""
-    paths = [Path(given) for given in (job.model, job.source) if _exists(given)]
-    stamps = [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return [asdict(job), stamps, opened.form.header(), opened.size]
+    return [asdict(job), job.stamps(), opened.form.header(), opened.size]
 
 
 def _exists(path: str) -> bool:

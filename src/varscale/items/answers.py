@@ -105,7 +105,13 @@ class Form:
         for place in range(2, self.top + 1):
             names += [f"label_{place}", f"probability_{place}"]
         names += ["labels"] if self.sets else []
-        return [f"predicted_{name}" if name in self.columns else name for name in names]
+        taken, free = set(self.columns), []
+        for name in names:
+            while name in taken:
+                name = f"predicted_{name}"
+            taken.add(name)
+            free.append(name)
+        return free
 
     def header(self) -> list[str]:
         """All columns."""
@@ -118,7 +124,7 @@ def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str,
     if scores.bad and not form.skip_bad:
         reason = next(iter(scores.bad.values())).rstrip(".")
         raise ValueError(f"{reason}. Mend it, or leave such items without an answer: --skip_bad.")
-    p, added = scores.probability, form.added()
+    p, added, classes = scores.probability, form.added(), model.classes
     likeliest = p.argmax(1)[:, None]
     if form.top > 1:
         likeliest = np.argsort(-p, axis=1, kind="stable")[:, : form.top]
@@ -129,7 +135,7 @@ def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str,
         if i in scores.bad:
             rows.append(cells | dict.fromkeys(added, ""))
             continue
-        named = [model.classes[k] for k in likeliest[i]]
+        named = [classes[k] for k in likeliest[i]]
         chance = [round(float(c), DIGITS) for c in chances[i]]
         values: list[Any] = [named[0], chance[0]]
         values.append("" if scores.unknown is None else bool(scores.unknown[i]))
@@ -138,15 +144,15 @@ def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str,
         if form.sets:
             assert scores.sets is not None
             members = np.flatnonzero(scores.sets[i])
-            values.append(SEPARATOR.join(str(model.classes[k]) for k in members))
+            values.append(SEPARATOR.join(str(classes[k]) for k in members))
         rows.append(cells | dict(zip(added, values, strict=True)))
     tally = Tally(len(batch), bad=len(scores.bad), own=int(scores.own.sum()))
     if scores.unknown is not None:
-        tally.unknown = int(scores.unknown.sum())
+        tally.unknown = int(np.delete(scores.unknown, list(scores.bad)).sum())
     for i, label in enumerate(batch.labels or ()):
         if label != "" and i not in scores.bad:
             tally.labelled += 1
-            tally.right += str(model.classes[likeliest[i, 0]]) == str(label)
+            tally.right += str(classes[likeliest[i, 0]]) == str(label)
     return rows, tally
 
 
@@ -197,11 +203,19 @@ class AnswerFile:
     """A CSV file of answers that is whole or absent; an interrupted one goes on where it was.
 
     What is written lies beside it under a hidden name, with a note of how far it is and of what
-    work it belongs to.
+    work it belongs to. Only one process at a time can write it.
     """
 
     def __init__(self, path: Path, work: object) -> None:
-        self.path = path
+        from filelock import FileLock, Timeout
+
+        self.path, self.lock = path, FileLock(path.with_name(f".{path.name}.lock"))
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout as error:
+            raise ValueError(
+                f"Another process is writing {path}. Wait for it, or choose another file."
+            ) from error
         self.part = path.with_name(f".{path.name}.part")
         self.note = path.with_name(f".{path.name}.part.json")
         self.key = hashlib.sha256(json.dumps(work, default=str).encode()).hexdigest()
@@ -224,6 +238,8 @@ class AnswerFile:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+        Path(self.lock.lock_file).unlink(missing_ok=True)
+        self.lock.release()
 
     def write(self, lines: str) -> None:
         """Add lines that no item belongs to: the header."""

@@ -10,7 +10,7 @@ import numpy as np
 from varscale.items.cache import Cache, content_key
 from varscale.items.embed import embed_batch
 from varscale.items.embedders.base import Embedder, make_embedder
-from varscale.items.source import Batch, Columns, Kind, open_items
+from varscale.items.source import Batch, Columns, Items, Kind, open_items
 
 SIZE = 512
 """Items to read at once."""
@@ -72,7 +72,7 @@ class Collection:
         """Embed the items; what was embedded before comes from the cache.
 
         Args:
-            embedder: The embedder, or the word that names it; by default that of the kind.
+            embedder: The embedder, or the word that names it; `None` for embeddings.
             skip_bad: Leave out pictures that cannot be read, instead of raising ValueError.
             tell: Called with the number of items that are done, and of all.
 
@@ -80,6 +80,8 @@ class Collection:
             Embeddings, one row each; the numbers of their items.
         """
         made = make_embedder(embedder) if isinstance(embedder, str) else embedder
+        if made is None and self.kind != "embedding":
+            raise ValueError(f"Expected an embedder of {self.kind}s, such as 'minilm', got none.")
         cache = Cache(made.identity) if made else None
         parts, bad = [], dict[int, str]()
         for batch in self.batches:
@@ -131,5 +133,9 @@ def read(
         label: Column of classes; items with an empty cell are unlabelled.
         split: Of a file of embeddings, only the classes of that split.
     """
-    items = open_items(source, Columns(text, image, embedding, label), split=split)
+    return gather(open_items(source, Columns(text, image, embedding, label), split=split))
+
+
+def gather(items: Items) -> Collection:
+    """Read all items into memory."""
     return Collection(items.kind, items.used, list(items.batches(SIZE)))

@@ -197,7 +197,7 @@ def _is_sound(facts: dict[str, Any], session: "InferenceSession") -> bool:
         and "unknown" in outputs
         and (reject is None or isinstance(reject, int | float))
         and facts.get("takes") in ("embedding", "image", "text", None)
-        and are_sound(facts.get("columns") or {}, facts.get("embedder") or {})
+        and are_sound(facts.get("columns") or {}, facts.get("embedder"))
     )
 
 

@@ -1,12 +1,12 @@
 """A job: which items to answer with which model, and how. Small enough to send to a worker."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from varscale.items.answers import Form, Model, Part, answer_parts
-from varscale.items.source import Columns, Items, is_table, open_items
+from varscale.items.source import Columns, Items, open_fitted
 
 LARGEST_CHUNK = 1 << 22
 """Probabilities to hold in memory at once."""
@@ -44,6 +44,20 @@ class Job:
     sets: float | None = None
     top: int = 1
 
+    def stamps(self) -> tuple[tuple[str, int, int], ...]:
+        """Sizes and times of the files that it reads: if they change, it is another job."""
+        source = Path(self.source)
+        paths = [Path(self.model)]
+        try:
+            if source.is_dir():
+                paths += sorted(path for path in source.rglob("*") if path.is_file())
+            elif source.exists():
+                paths += [source, source.with_name("labels.npy")]
+        except OSError:  # a text that is too long for a name
+            pass
+        found = [(str(path), path.stat()) for path in paths if path.exists()]
+        return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
+
     def open(self) -> "OpenJob":
         """Load the model and open the items."""
         model = self._graph() if Path(self.model).suffix.lower() == ".onnx" else self._fitted()
@@ -52,10 +66,7 @@ class Job:
                 f"Expected --top from 1 to {len(model.classes)}, the number of classes, got "
                 f"{self.top}."
             )
-        given = self.columns
-        if is_table(self.source) and not any((given.text, given.image, given.embedding)):
-            given = replace(model.columns, label=given.label)
-        items = open_items(self.source, given, split=self.split, label=model.columns.label)
+        items = open_fitted(self.source, self.columns, model.columns, split=self.split)
         if items.kind != model.takes and (model.takes or items.kind == "embedding"):
             raise ValueError(
                 f"Expected {model.takes or 'text'}s, which {self.model} was fitted to, got "
@@ -120,9 +131,10 @@ class OpenJob:
 
 def answer_range(job: Job, start: int, stop: int) -> list[Part]:
     """Answer some items of a job, in a process that keeps it open for the next ones."""
-    return list(_keep_open(job).parts(start, stop))
+    return list(_keep_open(job, job.stamps()).parts(start, stop))
 
 
 @lru_cache(maxsize=1)
-def _keep_open(job: Job) -> OpenJob:
+def _keep_open(job: Job, stamps: object) -> OpenJob:
+    """The job; opened again if a file of it has changed."""
     return job.open()

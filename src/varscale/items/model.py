@@ -104,9 +104,10 @@ class ItemModel(Model):
             )
         fit = self.classifier.fit if learn else self.classifier.partial_fit
         fit(x[has], labels[has], names=self._embed_names(labels[has]) if names else None)
+        before = 0 if learn else len(self.classifier.examples_) - int(has.sum())
         shown, keys = items.shown, items.keys()
-        self.shown += [shown[i] for i in rows[has]]
-        self.keys += [keys[i] for i in rows[has]]
+        for kept, new in ((self.shown, shown), (self.keys, keys)):
+            kept[before:] = [""] * (before - len(kept)) + [new[i] for i in rows[has]]
         return len(items) - len(rows)
 
     def _embed_names(self, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -145,8 +146,8 @@ def load_model(
 
     Raises ValueError if the embedder is another one, even if its embeddings are as long.
     """
-    classifier, about = FewShotClassifier.load(path), read_about(path)
-    _check(about, len(classifier.examples_), path)
+    classifier = FewShotClassifier.load(path)
+    about = about_items(path, len(classifier.examples_))
     model = ItemModel(classifier, shown=about.get("shown", []), keys=about.get("keys", []))
     model.columns = Columns(**about.get("columns", {}))
     model.sources = about.get("sources", [])
@@ -165,21 +166,23 @@ def load_model(
     return model
 
 
-def _check(about: dict[str, Any], n_items: int, path: Path) -> None:
-    """Raise ValueError if facts about items cannot come from `ItemModel.save`."""
+def about_items(path: Path, n_items: int) -> dict[str, Any]:
+    """Read what a file says about its items; raise ValueError if that is not `ItemModel.save`'s."""
 
     def is_text(value: object) -> bool:
         return isinstance(value, str)
 
+    about = read_about(path)
     lists = [about.get(name, []) for name in ("shown", "keys")]
     sources = about.get("sources", [])
     sound = (
         all(isinstance(some, list) and all(map(is_text, some)) for some in lists)
         and all(len(some) in (0, n_items) for some in lists)
-        and are_sound(about.get("columns", {}), about.get("embedder", {}))
+        and are_sound(about.get("columns", {}), about.get("embedder"))
         and isinstance(sources, list)
         and all(isinstance(s, dict) and is_text(s.get("name")) for s in sources)
         and all(isinstance(s.get(name), int) for s in sources for name in COUNTS)
     )
     if not sound:
         raise ValueError(f"{path} is not a classifier that varscale saved: its items are damaged.")
+    return about

@@ -1,7 +1,7 @@
 """Items of a user: texts or pictures of a table, pictures in folders, or embeddings."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -46,8 +46,9 @@ def are_sound(columns: object, embedder: object) -> bool:
         isinstance(columns, dict)
         and set(columns) <= known
         and all(value is None or isinstance(value, str) for value in columns.values())
-        and isinstance(embedder, dict)
-        and (not embedder or all(isinstance(embedder.get(k), str) for k in ("spec", "identity")))
+        and (embedder is None or isinstance(embedder, dict))
+        and all(isinstance((embedder or {}).get(k, ""), str) for k in ("spec", "identity"))
+        and (embedder is None or {"spec", "identity"} <= set(embedder))
     )
 
 
@@ -248,6 +249,15 @@ def open_items(
     if ending in PICTURES or path.name.endswith(ARCHIVES) or "/" in str(source):
         raise ValueError(f"Expected a file or folder at {path}, got none.")
     return OneItem(str(source), str(source), "text")
+
+
+def open_fitted(
+    source: str | Path, given: Columns, fitted: Columns, *, split: str | None = None
+) -> Items:
+    """Open items by the columns that a model was `fitted` to, unless others are `given`."""
+    if is_table(source) and not any(getattr(given, kind) for kind in _KINDS):
+        given = replace(fitted, label=given.label)
+    return open_items(source, given, split=split, label=fitted.label)
 
 
 def is_table(source: str | Path) -> bool:

@@ -22,6 +22,9 @@ def answer_spread(job: Job, scheduler: str, size: int, start: int, total: int) -
     its worker is answered again by another.
     """
     job = replace(job, model=_absolute(job.model), source=_absolute(job.source))
+    if job.embedder is not None:
+        name, _, rest = job.embedder.partition(":")
+        job = replace(job, embedder=f"{name}:{_absolute(rest)}" if rest else name)
     step = size * BATCHES
     with connect(scheduler) as client:
         room = AHEAD * max(1, len(client.scheduler_info()["workers"]))
