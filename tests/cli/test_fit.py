@@ -89,13 +89,13 @@ def test_more_items_are_added_and_nothing_is_learned(files, capsys):
     x, _ = classes(seed=1, n_classes=3)
     run(capsys, "fit", files / "few.npz", files / "few.st", "--prior", 15)
     before = FewShotClassifier.load(files / "few.st")
-    np.savez(files / "more.npz", X=x[:3], y=["ape", "dog", "dog"])
+    np.savez(files / "more.npz", X=x[5:8], y=["ape", "dog", "dog"])
     words = ("fit", files / "more.npz", files / "few.st", "--add", files / "few.st")
     status, out, _ = run(capsys, *words)
     assert status == 0
     assert "few.st: 4 classes, 9 items of 16 numbers." in out
     after = FewShotClassifier.load(files / "few.st")
-    expected = before.partial_fit(x[:3].astype(np.float32), ["ape", "dog", "dog"])
+    expected = before.partial_fit(x[5:8].astype(np.float32), ["ape", "dog", "dog"])
     np.testing.assert_array_equal(after.predict_proba(x), expected.predict_proba(x))
     assert after.prior_.mean == 15
 

@@ -369,3 +369,48 @@ def test_files_of_the_user_are_not_replaced(tickets, letters, tmp_path, capsys):
     (tmp_path / "folder").mkdir()
     words = ["predict", tmp_path / "m.st", "apple", "--out", tmp_path / "folder"]
     assert "Expected a file to write" in run(capsys, *words)[2]
+
+
+@pytest.mark.filterwarnings("default:.*repeated")
+def test_repeated_items_count_once(tickets, letters, tmp_path, capsys):
+    lines = tickets.read_text().splitlines(keepends=True)
+    (tmp_path / "twice.csv").write_text("".join([*lines, *lines[1:]]))
+    words = ["fit", tmp_path / "twice.csv", tmp_path / "m.st", "--embedder", letters]
+    status, out, err = run(capsys, *words)
+    assert status == 0
+    assert "12 items of 26 numbers" in out
+    assert "12 items are repeated with the same label; each counts once" in err
+    words = ["fit", tickets, tmp_path / "n.st", "--add", tmp_path / "m.st", "--embedder", letters]
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "only some that the model has" in err
+
+
+def test_items_that_are_all_examples_change_nothing(model, tickets, letters, tmp_path, capsys):
+    _, plain, _ = run(capsys, "check", model)
+    words = ["check", model, tickets, "--embedder", letters, "--html", tmp_path / "c.html"]
+    status, out, _ = run(capsys, *words)
+    assert status == 0
+    assert out.startswith(plain.partition("\nWith ITEMS")[0])
+    assert "apple" in (tmp_path / "c.html").read_text() or "Accuracy" in out
+
+
+def test_labels_that_the_model_does_not_know_are_not_wrong(model, tmp_path, capsys):
+    rows = [(NEW[0], "fruit"), (NEW[1], "minerals")]
+    write_csv(tmp_path / "n.csv", ["question", "intent"], rows)
+    _, out, _ = run(capsys, "predict", model, tmp_path / "n.csv", "--json")
+    assert json.loads(out)["accuracy"] == 1.0
+
+
+def test_answers_are_a_csv_file(model, new, tmp_path, capsys):
+    status, _, err = run(capsys, "predict", model, new, "--out", tmp_path / "a.parquet")
+    assert status == 2
+    assert "Expected the name of a CSV file" in err
+
+
+def test_labels_are_missed_before_anything_is_embedded(new, letters, tmp_path, capsys):
+    words = ["fit", new, tmp_path / "m.st", "--text", "question", "--embedder", letters]
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "name the column by --label" in err
+    assert "embed:" not in err

@@ -55,7 +55,11 @@ def read_classifier(path: Path) -> dict[str, Any]:
         arrays = {name: tensors[name].numpy() for name in ARRAYS if name in tensors}
         prior = Prior.restore(facts["prior"], tensors)
         _check(classes, **arrays, dim=prior.dim, features=features)
-    except (SafetensorError, LookupError, TypeError, ValueError, OSError, RecursionError) as e:
+    except SafetensorError as error:
+        raise ValueError(
+            f"Expected a model written by varscale fit, got {path}, which is another file."
+        ) from error
+    except (LookupError, TypeError, ValueError, OSError, RecursionError) as e:
         raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
     fitted = {"classes_": classes, "prior_": prior, "n_features_in_": prior.dim}
     fitted |= {f"{name}_": arrays.get(name) for name in ARRAYS}

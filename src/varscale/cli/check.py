@@ -58,7 +58,9 @@ def run(args: Namespace) -> None:
     folder = next((place for place in places if place.is_dir()), path.parent)
     examples = Names("example", about.get("shown") or None, folder)
     if args.source is not None:
-        facts["items"], items = _look_at(args)
+        found, items = _look_at(args)
+        if found is not None:
+            facts["items"] = found
     if args.html:
         title = f"Check of {Path(args.model).name}"
         write_whole(Path(args.html), page(title, check_sections(facts, examples, items)).encode())
@@ -68,7 +70,7 @@ def run(args: Namespace) -> None:
     reply(args, facts, shown)
 
 
-def _look_at(args: Namespace) -> tuple[dict[str, Any], Names]:
+def _look_at(args: Namespace) -> tuple[dict[str, Any] | None, Names]:
     """Describe items: the unlabelled ones, or else the labelled ones that are new to the model."""
     model = load_model(Path(args.model), embedder=args.embedder, download=args.download)
     given = Columns(**{name: args[name] for name in ("text", "image", "embedding", "label")})
@@ -78,11 +80,8 @@ def _look_at(args: Namespace) -> tuple[dict[str, Any], Names]:
     keys, chosen = items.keys(), labels == ""
     if not chosen.any():
         chosen = np.array([keys[row] not in own for row in rows])
-    if not chosen.any():
-        raise ValueError(
-            f"All {len(rows):,} items are examples that the model was fitted to. Leave them out: "
-            f"varscale check {args.model}"
-        )
+    if not chosen.any():  # all are examples: the others tell all that there is to tell
+        return None, Names("item")
     known = None if (labels[chosen] == "").all() else labels[chosen]
     found = describe_items(model.classifier, x[chosen], known, n_next=args.next)
     for line in (*found.get("next", ()), *found.get("suspicious", ())):

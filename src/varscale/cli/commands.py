@@ -19,8 +19,8 @@ TRAIN, PAPER = "Train and compare models", "Reproduce the paper"
 COMMANDS = {
     "demo": Command("demo", "Train with and without a learned scale, and compare.", TRY),
     "doctor": Command("doctor", "Show versions, devices and known conflicts.", TRY),
-    "ls": Command("ls", "List scalers, hosts, backbones, presets, configs and datasets.", TRY),
-    "fit": Command("fit", "Fit a classifier to embeddings, or to images.", CLASSIFY),
+    "ls": Command("ls", "List scalers, hosts, backbones, embedders, presets and datasets.", TRY),
+    "fit": Command("fit", "Fit a classifier to texts, pictures or embeddings.", CLASSIFY),
     "predict": Command("predict", "Classify items, with probabilities.", CLASSIFY),
     "check": Command("check", "Find wrong labels, what to label next, what it brings.", CLASSIFY),
     "embed": Command("embed", "Embed a dataset with a trained model.", CLASSIFY),

@@ -9,6 +9,7 @@ from jsonargparse import Namespace
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.cli.progress import Bar
+from varscale.items.job import REJECT
 
 SOURCE = (
     option("--text COLUMN", "of a table: the column of texts"),
@@ -103,7 +104,8 @@ def run(args: Namespace) -> None:
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers"
         f"{told}.\n{prior}\n"
         f"Scale of these classes: {facts['scale']:.3g}\n"
-        f"Next: varscale predict {model} {_next(items.kind)}"
+        f"{_rejection(facts['smallest_reject'])}"
+        f"Next: varscale predict {model} {_next(items, fitted.embedder)}"
     )
     reply(args, {**facts, "unlabelled": unlabelled, "unreadable": skipped}, shown)
 
@@ -189,5 +191,26 @@ def _facts(path: Path, fitted: Any) -> dict[str, Any]:
     }
 
 
-def _next(kind: str) -> str:
-    return {"text": "NEW.csv --out answers.csv", "image": "FOLDER"}.get(kind, "QUERIES")
+def _rejection(least: float | None) -> str:
+    """Say if items of other classes cannot be told as usual."""
+    if least is None:
+        return (
+            "Items of other classes cannot be told: that needs ten classes of two or more "
+            "examples, here or in a prior.\n"
+        )
+    if least >= REJECT:
+        return (
+            f"Items of other classes are told at shares above {least:.2g}, such as --reject 0.2.\n"
+        )
+    return ""
+
+
+def _next(items: Any, embedder: Any) -> str:
+    """What to write behind the model to predict."""
+    from varscale.items.embedders.base import executes_code
+
+    is_table = any((items.columns.text, items.columns.image, items.columns.embedding))
+    what = "NEW.csv --out answers.csv" if is_table else "FOLDER"
+    if embedder is None:
+        return "QUERIES"
+    return f"{what} --embedder {embedder.spec}" if executes_code(embedder.spec) else what

@@ -21,4 +21,4 @@ def reply(args: Namespace, report: Any, shown: "str | list[Table | str]") -> Non
 
         console = Console(highlight=False)
         for part in shown:
-            console.print(part)
+            console.print(part, soft_wrap=isinstance(part, str))

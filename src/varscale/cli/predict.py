@@ -16,6 +16,7 @@ from varscale.items.answers import AnswerFile, Tally, answer_batch, to_csv
 from varscale.items.job import Job, OpenJob
 from varscale.items.source import Columns
 from varscale.items.spread import answer_spread
+from varscale.items.tables import TABLES
 
 
 @command(
@@ -45,6 +46,8 @@ def run(args: Namespace) -> None:
             raise ValueError(f"Expected a file to write that is not read, got {given}.")
     if out and not out.parent.is_dir():
         raise ValueError(f"Expected a folder at {out.parent} to write {args.out} into.")
+    if out and out.suffix.lower() in TABLES and out.suffix.lower() != ".csv":
+        raise ValueError(f"Expected the name of a CSV file to write, got {args.out}.")
     if out and out.exists() and not out.is_file():
         raise ValueError(f"Expected a file to write, got {args.out}. Without --out, print it.")
     given = args.as_dict()

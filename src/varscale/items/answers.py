@@ -149,8 +149,9 @@ def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str,
     tally = Tally(len(batch), bad=len(scores.bad), own=int(scores.own.sum()))
     if scores.unknown is not None:
         tally.unknown = int(np.delete(scores.unknown, list(scores.bad)).sum())
+    known = set(map(str, classes))
     for i, label in enumerate(batch.labels or ()):
-        if label != "" and i not in scores.bad:
+        if str(label) in known and i not in scores.bad:
             tally.labelled += 1
             tally.right += str(classes[likeliest[i, 0]]) == str(label)
     return rows, tally

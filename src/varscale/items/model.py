@@ -1,5 +1,6 @@
 """A classifier of items: a fitted classifier, its embedder, and the items it was fitted to."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -94,21 +95,39 @@ class ItemModel(Model):
         Returns:
             How many were left out, because they cannot be read.
         """
-        x, rows = items.embed(self.embedder, skip_bad=skip_bad, tell=tell)
-        labels = items.labels[rows]
-        has = labels != ""
-        if not has.any():
+        if (items.labels == "").all():
             raise ValueError(
                 "Expected the classes of the items, got none: name the column by --label, give an "
                 "array of labels, or folders named like the classes."
             )
+        x, rows = items.embed(self.embedder, skip_bad=skip_bad, tell=tell)
+        keys, labels = items.keys(), items.labels[rows]
+        has = (labels != "") & ~self._repeated([keys[i] for i in rows], labels, learn=learn)
+        if not has.any():
+            raise ValueError("Expected new labelled items, got only some that the model has.")
         fit = self.classifier.fit if learn else self.classifier.partial_fit
         fit(x[has], labels[has], names=self._embed_names(labels[has]) if names else None)
         before = 0 if learn else len(self.classifier.examples_) - int(has.sum())
-        shown, keys = items.shown, items.keys()
-        for kept, new in ((self.shown, shown), (self.keys, keys)):
+        for kept, new in ((self.shown, items.shown), (self.keys, keys)):
             kept[before:] = [""] * (before - len(kept)) + [new[i] for i in rows[has]]
         return len(items) - len(rows)
+
+    def _repeated(self, keys: list[str], labels: np.ndarray, *, learn: bool) -> np.ndarray:
+        """Which items occur a second time with the same label: they tell nothing new."""
+        seen: set[tuple[str, str]] = set()
+        if not learn:
+            own = self.classifier.classes_[self.classifier.labels_]
+            seen = set(zip(self.keys, map(str, own.tolist()), strict=False))
+        found = np.zeros(len(keys), dtype=bool)
+        for i, pair in enumerate(zip(keys, labels.tolist(), strict=True)):
+            found[i] = pair in seen and pair[1] != ""
+            seen.add(pair)
+        if found.any():
+            warnings.warn(
+                f"{int(found.sum()):,} items are repeated with the same label; each counts once.",
+                stacklevel=3,
+            )
+        return found
 
     def _embed_names(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """Embed the names of classes, written with spaces."""
