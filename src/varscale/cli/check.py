@@ -163,10 +163,16 @@ def _table(
 
     table = Table(*head, box=None, pad_edge=False)
     for row in rows[:most]:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(_printable(cell)) for cell in row))
     left = len(rows) - most
     more = [f"... and {left:,} more: --json or --html."] if left > 0 else []
     return [f"\n{title}", table, *more]
+
+
+def _printable(text: str) -> str:
+    """Text on one line, without what a terminal obeys; the joiners of some scripts may stay."""
+    shown = " ".join(text.split())
+    return "".join(c if c.isprintable() or c in "\u200c\u200d" else "?" for c in shown)
 
 
 def _short(text: str) -> str:
