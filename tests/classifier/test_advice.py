@@ -7,7 +7,9 @@ from conftest import classes
 
 from varscale import FewShotClassifier
 from varscale.classifier.correction import correct_without, left_out_scores
-from varscale.functional import leave_one_out, query_factor
+from varscale.classifier.task import fit_task
+from varscale.functional import choose_covering, extrapolate_error, leave_one_out, query_factor
+from varscale.report.findings import describe_examples
 
 SEED = 3
 
@@ -151,6 +153,26 @@ def test_chosen_rows_are_distinct_and_few_enough(few, monkeypatch):
     assert clf.next_to_label(x, 5).tolist() == thin.tolist()
 
 
+def test_as_many_rows_are_chosen_as_asked(few, monkeypatch):
+    clf, x, _ = few
+    whole = clf.next_to_label(x, len(x))
+    assert sorted(whole) == list(range(90))
+    sizes = []
+
+    def choose(similarity, *given):
+        sizes.append(len(similarity))
+        return choose_covering(similarity, *given)
+
+    monkeypatch.setattr("varscale.classifier.advice.choose_covering", choose)
+    monkeypatch.setattr("varscale.classifier.advice.POOL", 40)
+    for n in (30, 40, 75, 90, 200):
+        chosen = clf.next_to_label(x, n)
+        assert len(chosen) == len(set(chosen.tolist())) == min(n, 90)
+    assert max(sizes) <= 40  # memory
+    places = np.argsort(whole)[chosen]  # the first of all are early among some at a time
+    assert places[:30].mean() < places[-30:].mean() - 20
+
+
 def test_expected_accuracy_covers_the_truth(base):
     inside, errors = [], []
     for seed in range(12):
@@ -172,6 +194,42 @@ def test_expected_accuracy_rises_with_examples(few):
     assert all(0 < t.low < t.mean < t.high <= 1 for t in told)
     with pytest.raises(ValueError, match="Expected more >= 0"):
         clf.expected_accuracy(-1)
+
+
+def test_several_accuracies_are_measured_once(few, monkeypatch):
+    clf, _, _ = few
+    apart, fits = [clf.expected_accuracy(more) for more in (0, 1, 5)], []
+
+    def fit(*given):
+        fits.append(given)
+        return fit_task(*given)
+
+    monkeypatch.setattr("varscale.classifier.advice.fit_task", fit)
+    assert clf.expected_accuracies((0, 1, 5)) == apart
+    assert len(fits) == 6  # two sizes, three times each
+    fits.clear()
+    facts = describe_examples(clf, more=10)
+    assert [told["more"] for told in facts["expected"]] == [0, 1, 2, 3, 5, 10]
+    assert len(fits) == 6
+    with pytest.raises(ValueError, match="Expected more >= 0"):
+        clf.expected_accuracies([1, -1])
+
+
+def test_a_name_alone_counts_as_one_example(base, monkeypatch):
+    x, y = classes(seed=SEED, n_classes=4, per_class=5)
+    known = y > 0
+    clf = FewShotClassifier(prior=base.prior_)
+    clf.fit(x[known], y[known], names={k: x[5 * k] + 0.1 for k in range(4)})
+    assert (clf.counts_.tolist(), clf.task_.place.count.tolist()) == ([0, 5, 5, 5], [1, 6, 6, 6])
+    targets = []
+
+    def extrapolate(error, shots, answers, target, *, width):
+        targets.append(target.tolist())
+        return extrapolate_error(error, shots, answers, target, width=width)
+
+    monkeypatch.setattr("varscale.classifier.advice.extrapolate_error", extrapolate)
+    clf.expected_accuracy(2)
+    assert targets == [[3, 8, 8, 8]]
 
 
 def test_the_examples_that_speak_for_an_answer(few):

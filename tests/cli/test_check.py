@@ -124,6 +124,45 @@ def test_texts_and_pictures_are_shown(files, tmp_path):
     assert "gone.png" in page("Check", check_sections(facts, shown[0], missing))
 
 
+def test_only_pictures_of_the_folder_are_shown(tmp_path, monkeypatch):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for name in ("secret.png", "own/a.tif", "own/b.png"):
+        Image.new("RGB", (30, 20), "red").save(tmp_path / name)
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "broken.png").write_bytes((folder / "b.png").read_bytes()[:60])
+    (folder / "circle.png").symlink_to(folder / "circle.png")
+    Image.new("RGB", (9, 9)).save(folder / "ico.png", "ico")  # a format that is not read
+    texts = [
+        str(tmp_path / "secret.png"), "../secret.png", "link.png", "broken.png", "circle.png",
+        "ico.png", f"{'x' * 5000}.png", "nul\0.png", "half\ud800.png", "a.tif", "b.png",
+    ]  # fmt: skip
+    names = Names("example", texts, folder)
+    shown = ["<img" in names.html(place) for place in range(len(texts))]
+    assert shown == [False] * 9 + [True] * 2
+    assert names.html(0) == texts[0]
+    assert names.html(6) == texts[6]
+    monkeypatch.setattr("varscale.data.images.MAX_PIXELS", 599)
+    assert names.html(10) == "b.png"
+    monkeypatch.chdir(folder)
+    assert Names("item", ["b.png"]).html(0) == "b.png"
+
+
+def test_nothing_in_a_model_commands_the_terminal_or_stops_the_page(files, capsys):
+    clf = FewShotClassifier.load(files / "m.st")
+    labels = np.array(["a\x1b[31m", "b\x9b2J", "c\u202ed", "می\u200cخواهم"])[clf.labels_]
+    FewShotClassifier(prior=clf.prior_).fit(clf.examples_, labels).save(
+        files / "n.st", {"shown": ["\x1b]0;pwned\x07 one\ntwo \ud800"] * len(labels)}
+    )
+    items, html = files / "items.npy", files / "page.html"
+    status, out, err = run(capsys, "check", files / "n.st", items, "--html", html)
+    assert (status, err) == (0, "")
+    assert "?]0;pwned? one two ?" in out
+    assert not {*out} & {*"\x1b\x07\x9b\u202e\ud800"}
+    assert "می\u200cخواهم" in out
+    assert "one\ntwo ?" in html.read_text(encoding="utf-8")
+
+
 @pytest.mark.filterwarnings("ignore:These classes are unlike")
 @pytest.mark.parametrize(("n_classes", "message"), [(3, "Got one example of each"), (1, "one cl")])
 def test_nothing_to_leave_out_is_said(tmp_path, base, capsys, n_classes, message):

@@ -34,8 +34,8 @@ def test_a_card_tells_data_classes_figures_and_limits():
     assert section(text, "Classes").splitlines()[2:] == [
         "| &lt;c> | 3 |", "| a\\|b | 1 |", "| d e | 3 |"
     ]  # fmt: skip
-    assert "`minilm`, 16 numbers" in section(text, "Embedder")
-    assert "abcdef0123456789`" in section(text, "Embedder")
+    assert "minilm, 16 numbers" in section(text, "Embedder")
+    assert "settings: abcdef0123456789. No" in section(text, "Embedder")
     alpha = model.classifier.task_.alpha.item()
     assert f"| scale of these classes | {alpha:.3g} |" in section(text, "Figures")
     limits = section(text, "Limits")
@@ -81,3 +81,31 @@ def test_only_a_card_is_overwritten_and_never_by_half(tmp_path, monkeypatch):
     for wrong in (tmp_path, tmp_path / "no" / "README.md"):
         with pytest.raises(ValueError, match="in an existing folder"):
             write_card(wrong, model, tmp_path / "m.safetensors")
+
+
+def test_foreign_text_stays_text():
+    x, y = classes(n_classes=3, per_class=3)
+    named = np.array(["a\\|b", "![t](http://evil/t.png)", "`c\ud800"])[y]
+    source = {"name": "[x](y)\n\n## Licence", "items": 9, "unlabelled": 0, "unreadable": 0}
+    model = ItemModel(FewShotClassifier().fit(x, named), sources=[source])
+    evil = "`\n\n## Licence\n\nMIT <script>alert(1)</script>"
+    text = card(model, f"m{evil}.onnx", embedder={"spec": f"minilm{evil}", "identity": evil})
+    plain = "\\` ## Licence MIT &lt;script>alert(1)&lt;/script>"
+    assert f"\n# m{plain}.onnx\n" in text
+    assert section(text, "Embedder").startswith(f"minilm{plain}, 16 numbers")
+    assert text.count("\n## Licence") == 1
+    assert "varscale predict 'm` ## Licence MIT <script>alert(1)</script>.onnx' new" in text
+    assert text.count("<script") == 1  # inside a fence
+    assert section(text, "Classes").splitlines()[2:] == [
+        "| !\\[t](http://evil/t.png) | 3 |", "| \\`c? | 3 |", "| a\\\\\\|b | 3 |"
+    ]  # fmt: skip
+    assert "| \\[x](y) ## Licence | 9 | 0 | 0 |" in section(text, "Data")
+
+
+def test_a_card_fits_nothing_again(monkeypatch):
+    def fit(*given):
+        raise AssertionError
+
+    model = fitted()
+    monkeypatch.setattr("varscale.classifier.advice.fit_task", fit)
+    assert "accuracy on examples left out" in section(card(model, "m.onnx"), "Figures")

@@ -1,5 +1,7 @@
 """What to label next, what more examples would bring, and which examples speak for an answer."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +13,9 @@ from varscale.classifier.task import Task, fit_task
 from varscale.functional import choose_covering, extrapolate_error
 
 POOL = 4096
-"""Items among which to choose, at most: beyond it every second, third, ..."""
+"""Items among which to choose at once, at most: beyond it every second, third, ..."""
+ROUND = 4
+"""Part of these items, one in `ROUND`, after which the others have their turn."""
 SHARPNESS, UNCERTAINTY = 2.0, 0.5
 """Powers of similarity and of uncertainty in the choice (M46)."""
 TURNS = 3
@@ -37,31 +41,42 @@ def next_to_label(
     task: Task, pool: Float[Tensor, "item dim"], examples: Float[Tensor, "example dim"], n: int
 ) -> Int[Tensor, " n"]:
     """Choose items that are typical of what the classifier does not know (M46)."""
-    step = -(-len(pool) // max(POOL, n))
-    z, known = task.embed(pool[::step].double()), task.embed(examples.double()).float()
-    doubt = 1 - task.log_probabilities(z).amax(-1).exp()
-    z = z.float()
-    covered = torch.cat([_sharpen(part @ known.mT).amax(-1) for part in _split(z, len(known))])
-    weight = doubt.clamp_min(0).float() ** UNCERTAINTY
-    return step * choose_covering(_sharpen(z @ z.mT), covered, weight, min(n, len(z)))
+    step, n = -(-len(pool) // POOL), min(n, len(pool))
+    waiting = deque(torch.arange(first, len(pool), step) for first in range(step))
+    known, chosen = task.embed(examples.double()).float(), []
+    while n:
+        rows = waiting.popleft()
+        z = task.embed(pool[rows].double())
+        doubt = 1 - task.log_probabilities(z).amax(-1).exp()
+        z = z.float()
+        covered = torch.cat([_sharpen(part @ known.mT).amax(-1) for part in _split(z, len(known))])
+        weight = doubt.clamp_min(0).float() ** UNCERTAINTY
+        most = max(1, POOL // ROUND) if waiting else len(rows)
+        best = choose_covering(_sharpen(z @ z.mT), covered, weight, min(n, most, len(rows)))
+        chosen.append(rows[best])
+        known, n = torch.cat([known, z[best]]), n - len(best)
+        left = torch.ones(len(rows), dtype=torch.bool).index_fill(0, best, False)
+        if left.any():
+            waiting.append(rows[left])
+    return torch.cat(chosen)
 
 
 @torch.no_grad()
-def expected_accuracy(
+def expected_accuracies(
     prior: Prior,
     items: Float[Tensor, "item dim"],
     labels: Int[Tensor, " item"],
     n_way: int,
     names: Float[Tensor, "way dim"] | None,
-    more: float,
-) -> Expected:
+    more: Sequence[float],
+) -> list[Expected]:
     """Tell the accuracy with more examples of each class from that with fewer (M47).
 
     Half of each class is held out and classified by the rest, then a quarter, each several times.
     The error is the mean of what was counted and of what the probabilities expected.
     """
     if n_way < 2:
-        return Expected(1.0, 1.0, 1.0)
+        return [Expected(1.0, 1.0, 1.0)] * len(more)
     count = torch.bincount(labels, minlength=n_way)
     if int(count.max()) < 2:
         raise ValueError(
@@ -69,20 +84,15 @@ def expected_accuracy(
             "classify them. Got one example of each class. Add examples."
         )
     errors, shots = [], []
-    held = [count - (count // 2).clamp_min(1), (count // 4).clamp_min(1).minimum(count - 1)]
+    spare = (count - 1).clamp_min(0)  # a class known by its name alone has none
+    held = [(count - count // 2).minimum(spare), (count // 4).clamp_min(1).minimum(spare)]
     for out in held if int(count.max()) > 2 else held[:1]:
         found = [_hold_out(prior, items, labels, out, names, turn) for turn in range(TURNS)]
         errors.append(sum(error for error, _ in found) / TURNS)
         shots.append(found[0][1])
-    return _accuracy(
-        extrapolate_error(
-            torch.tensor(errors),
-            torch.stack(shots),
-            int(count[count > 1].sum()),
-            shots[0] + held[0] + more,
-            width=WIDTH,
-        )
-    )
+    seen = torch.tensor(errors), torch.stack(shots), int(count[count > 1].sum())
+    now = shots[0] + held[0]
+    return [_accuracy(extrapolate_error(*seen, now + further, width=WIDTH)) for further in more]
 
 
 def _accuracy(error: tuple[float, float, float]) -> Expected:

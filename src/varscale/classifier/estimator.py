@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier.advice import Expected, expected_accuracy, nearest, next_to_label
+from varscale.classifier.advice import Expected, expected_accuracies, nearest, next_to_label
 from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
 from varscale.classifier.left_out import Judged, judge, left_out_probabilities
@@ -240,11 +240,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         It is extrapolated from what half of the examples say about the other half (M47).
         """
+        return self.expected_accuracies([more])[0]
+
+    def expected_accuracies(self, more: Sequence[float]) -> list[Expected]:
+        """Tell `expected_accuracy` for several numbers of further examples, measured once."""
         check_is_fitted(self, "task_")
-        if not 0 <= more < math.inf:
-            raise ValueError(f"Expected more >= 0 examples of each class, got {more!r}.")
+        for number in more:
+            if not 0 <= number < math.inf:
+                raise ValueError(f"Expected more >= 0 examples of each class, got {number!r}.")
         names = None if self.names_ is None else torch.from_numpy(self.names_)
-        return expected_accuracy(self.prior_, *self._own(), len(self.classes_), names, more)
+        return expected_accuracies(self.prior_, *self._own(), len(self.classes_), names, more)
 
     def nearest(self, X: ArrayLike, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
         """The examples that speak most for the answer to each query, and their cosines.

@@ -54,7 +54,8 @@ def run(args: Namespace) -> None:
     classifier = FewShotClassifier.load(path)
     about, items = about_items(path, len(classifier.examples_)), Names("item")
     facts["examples"] = describe_examples(classifier, more=args.more)
-    places = [path.parent / source["name"] for source in about.get("sources", [])]
+    names = [Path(source["name"]).name for source in about.get("sources", [])]
+    places = [path.parent / name for name in names if name not in ("", "..")]  # nowhere else
     folder = next((place for place in places if place.is_dir()), path.parent)
     examples = Names("example", about.get("shown") or None, folder)
     if args.source is not None:
@@ -159,10 +160,16 @@ def _table(
 
     table = Table(*head, box=None, pad_edge=False)
     for row in rows[:most]:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(_printable(cell)) for cell in row))
     left = len(rows) - most
     more = [f"... and {left:,} more: --json or --html."] if left > 0 else []
     return [f"\n{title}", table, *more]
+
+
+def _printable(text: str) -> str:
+    """Text on one line, without what a terminal obeys; the joiners of some scripts may stay."""
+    shown = " ".join(text.split())
+    return "".join(c if c.isprintable() or c in "\u200c\u200d" else "?" for c in shown)
 
 
 def _short(text: str) -> str:

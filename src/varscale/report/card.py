@@ -1,5 +1,7 @@
 """A model card: what a fitted classifier is, what it was fitted to, and where it ends."""
 
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,14 +69,17 @@ def card(
     head = ["library_name: varscale", *([f"pipeline_tag: {task}"] if task else [])]
     what = {"text": "new.csv", "image": "FOLDER", "embedding": "new.npz"}.get(kind or "", "new.csv")
     data = [
-        [source["name"], *(f"{source[k]:,}" for k in ("items", "unlabelled", "unreadable"))]
+        [
+            _escape(source["name"]),
+            *(f"{source[k]:,}" for k in ("items", "unlabelled", "unreadable")),
+        ]
         for source in model.sources
     ]
-    listed = [[str(c), f"{n:,}"] for c, n in zip(classes, counts.tolist(), strict=True)]
+    listed = [[_escape(str(c)), f"{n:,}"] for c, n in zip(classes, counts.tolist(), strict=True)]
     more = f"\n\nand {len(classes) - MOST_CLASSES:,} more." if len(classes) > MOST_CLASSES else ""
     known = f"{len(classes):,} classes, from {int(counts.sum()):,} labelled examples"
     parts = {
-        "Use": f"```\nvarscale predict {name} {what} --out answers.csv\n```",
+        "Use": f"```\nvarscale predict {shlex.quote(_flatten(name))} {what} --out answers.csv\n```",
         "Data": _table(["file", "items", "unlabelled, left out", "unreadable, left out"], data)
         if data
         else "The file does not tell what data it was fitted to.",
@@ -89,7 +94,7 @@ def card(
     }
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items())
     return (
-        f"{MARK}{chr(10).join(head)}\ntags: [few-shot, varscale]\n---\n\n# {name}\n\n"
+        f"{MARK}{chr(10).join(head)}\ntags: [few-shot, varscale]\n---\n\n# {_escape(name)}\n\n"
         f"A few-shot classifier of {KINDS[kind]} into {known}, fitted by varscale {__version__}.\n"
         f"It gives a probability for each class.\n\n{body}\n"
     )
@@ -103,7 +108,7 @@ def figures(model: ItemModel, reject: float | None = None) -> list[list[str]]:
         ["scale of these classes", f"{classifier.task_.alpha.item():.3g}"],
         ["prior", f"`{prior!r}`"],
     ]
-    accuracy = describe_examples(classifier, more=0)["accuracy"]
+    accuracy = describe_examples(classifier, more=None)["accuracy"]
     if accuracy is not None:
         text = f"{in_per_cent(accuracy)} of {accuracy['of']:,}, 95 % interval"
         found.insert(0, ["accuracy on examples left out", text])
@@ -133,8 +138,8 @@ def _embedder(model: ItemModel, embedder: Mapping[str, str] | None) -> str:
             f"None: it takes embeddings of {dim} numbers. It does not know which model made them."
         )
     return (
-        f"`{embedder['spec']}`, {dim} numbers for each item. SHA-256 of weights and settings: "
-        f"`{embedder['identity'][:16]}`. No other embedder can take its place."
+        f"{_escape(embedder['spec'])}, {dim} numbers for each item. SHA-256 of weights and "
+        f"settings: {_escape(embedder['identity'][:16])}. No other embedder can take its place."
     )
 
 
@@ -181,10 +186,14 @@ def _limits(model: ItemModel, kind: str | None, *, is_graph: bool) -> list[str]:
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(text: str) -> str:
-    """Text that stays in its cell: no line ends, no bars, no HTML."""
-    shown = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-    return shown.encode(errors="replace").decode()
+def _escape(text: str) -> str:
+    """Foreign text as Markdown that shows it: no line ends, code, bars, links, pictures, HTML."""
+    return re.sub(r"[\\`|\[]", r"\\\g<0>", _flatten(text)).replace("<", "&lt;")
+
+
+def _flatten(text: str) -> str:
+    """Text on one line, without lone surrogates."""
+    return " ".join(text.split()).encode(errors="replace").decode()

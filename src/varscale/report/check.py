@@ -8,13 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from varscale.data.tree import MAX_PICTURE, PICTURES
 from varscale.report.html import GREY, paragraph, picture, render
 
 LINES = 50
 """Rows of a table, at most."""
 SIDE = 96
-"""Pixels of a picture."""
-PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"})
+"""Pixels of a side of a picture."""
 BLUE = "#0072b2"
 
 
@@ -25,7 +25,7 @@ class Names:
     Attributes:
         kind: What to call one: "example" or "item".
         texts: The text of each, or the path of its picture; `None` shows its number.
-        folder: Where the pictures lie.
+        folder: Where the pictures lie; no other is shown, because a model file may name any.
     """
 
     kind: str
@@ -39,17 +39,30 @@ class Names:
     def html(self, place: int) -> str:
         """Its picture if it has one, else its text."""
         text = self.text(place)
-        path = (self.folder or Path()) / text
-        if self.texts is None or path.suffix.lower() not in PICTURES or not path.is_file():
+        if self.texts is None or self.folder is None or not text.lower().endswith(PICTURES):
             return escape(text)
-        from PIL import Image
+        try:
+            return picture(_thumbnail(self.folder, text), text)
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
+            return escape(text)
 
-        with Image.open(path) as image:
-            small = image.convert("RGB")
-        small.thumbnail((SIDE, SIDE))
-        buffer = io.BytesIO()
-        small.save(buffer, "png")
-        return picture(buffer.getvalue(), text)
+
+def _thumbnail(folder: Path, name: str) -> bytes:
+    """Make a small PNG of a picture below a folder; raise ValueError if it lies elsewhere."""
+    from PIL import Image
+
+    from varscale.data.images import Record, decode
+
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        raise ValueError(f"Expected a picture below {folder}, got {name}.")
+    if path.stat().st_size > MAX_PICTURE:
+        raise ValueError(f"Expected at most {MAX_PICTURE:,} bytes of a picture, got {name}.")
+    buffer = io.BytesIO()
+    Image.fromarray(decode(Record("", "", name, path.read_bytes, ""), SIDE, grey=False)).save(
+        buffer, "png"
+    )
+    return buffer.getvalue()
 
 
 def check_sections(

@@ -26,12 +26,13 @@ CHUNK = 1 << 22
 """Probabilities held in memory at once."""
 
 
-def describe_examples(classifier: FewShotClassifier, *, more: int) -> dict[str, Any]:
+def describe_examples(classifier: FewShotClassifier, *, more: int | None) -> dict[str, Any]:
     """Describe what the examples of a classifier say about each other.
 
     Args:
         classifier: A fitted one.
-        more: Further examples of each class for which to tell the accuracy.
+        more: Further examples of each class for which to tell the accuracy; `None` tells none, and
+            saves the fits that this takes.
     """
     counts = classifier.counts_
     facts: dict[str, Any] = {
@@ -60,9 +61,9 @@ def describe_examples(classifier: FewShotClassifier, *, more: int) -> dict[str, 
         for (a, b), rate in zip(judged.pairs[:PAIRS], judged.rate[:PAIRS], strict=True)
         if rate >= LEAST_RATE
     ]
-    if counts.max() > 1:
+    if more is not None and counts.max() > 1:
         steps = sorted({*(step for step in STEPS if step < more), more})
-        told = ((step, classifier.expected_accuracy(step)) for step in steps)
+        told = zip(steps, classifier.expected_accuracies(steps), strict=True)
         facts["expected"] = [{"more": step, **expected._asdict()} for step, expected in told]
     return facts
 

@@ -45,12 +45,13 @@ def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
         f'<section id="s{number}"><h2>{escape(name)}</h2>{content}</section>\n'
         for number, (name, content) in enumerate(sections)
     )
-    return (
+    text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1><nav>{links}</nav>\n{body}</body></html>\n"
     )
+    return text.encode(errors="replace").decode()  # UTF-8 has no lone surrogates
 
 
 def table(
