@@ -74,6 +74,28 @@ def test_texts_by_an_onnx_file(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["weights.bin", "e.onnx.data", "w" * 200])
+def test_weights_beside_an_onnx_file_are_part_of_its_identity(tmp_path, name):
+    onnx = pytest.importorskip("onnx", reason="needs the extra 'export'")
+    path = write_graph(
+        tmp_path / "e.onnx",
+        [("Mul", ["x", "w"], ["z"])],
+        [("x", 1, ["n", 3, 4, 4])],
+        [("z", ["n", 3, 4, 4])],
+        [("w", np.ones((3, 4, 4), dtype=np.float32))],
+    )
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location=name, size_threshold=0)
+    before, pixels = make_embedder(f"onnx:{path}"), np.ones((3, 4, 4))
+    assert before.embed([pixels]).max() == 1
+    (tmp_path / "notes.txt").write_text("not of the graph")
+    assert make_embedder(f"onnx:{path}").identity == before.identity
+    (tmp_path / name).write_bytes(np.full((3, 4, 4), 2, dtype=np.float32).tobytes())
+    after = make_embedder(f"onnx:{path}")
+    assert after.embed([pixels]).min() == 2
+    assert after.identity != before.identity
+
+
 def test_an_onnx_file_that_takes_neither(tmp_path):
     path = write_graph(
         tmp_path / "v.onnx", [("Identity", ["x"], ["z"])], [("x", 1, ["n", 3])], [("z", ["n", 3])]

@@ -1,6 +1,8 @@
 """Tables of a user, as they come."""
 
 import json
+from datetime import date, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -78,12 +80,69 @@ def test_embeddings_of_a_parquet_file(tmp_path):
         parquet.write_table(pa.table({"e": column}), tmp_path / "e.parquet", row_group_size=2)
         table = TABLES[".parquet"](tmp_path / "e.parquet")
         assert table.lists() == ["e"]
-        found = np.concatenate([cells["e"] for cells in table.batches(2, 1)])
+        found = np.concatenate([cells["e"] for cells in table.batches(2, 1, "e")])
         np.testing.assert_array_equal(found, x[1:])
-    uneven = pa.table({"e": [[1.0, 2.0], [3.0]]})
-    parquet.write_table(uneven, tmp_path / "e.parquet")
-    with pytest.raises(ValueError, match="of one size in every row, got 2, 1 numbers"):
-        list(TABLES[".parquet"](tmp_path / "e.parquet").batches(2))
+    for rows, found in (([[1.0, 2.0], [3.0]], "2, 1"), ([[], []], "0")):
+        uneven = pa.table({"e": pa.array(rows, type=pa.list_(pa.float32()))})
+        parquet.write_table(uneven, tmp_path / "e.parquet")
+        with pytest.raises(ValueError, match=f"of one size in every row, got {found} numbers"):
+            list(TABLES[".parquet"](tmp_path / "e.parquet").batches(2, 0, "e"))
+
+
+def test_other_lists_of_a_parquet_file_are_texts(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    import pyarrow.parquet as parquet
+
+    columns = {"q": ["x", "y"], "tags": [["a"], ["b", "é"]], "v": [[1.5], [2, 3]], "w": [[1], [2]]}
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    table = TABLES[".parquet"](tmp_path / "t.parquet")
+    assert table.lists() == ["v", "w"]
+    (cells,) = table.batches(10)
+    shown = {"tags": ['["a"]', '["b", "é"]'], "v": ["[1.5]", "[2.0, 3.0]"], "w": ["[1]", "[2]"]}
+    assert cells == {"q": ["x", "y"], **shown}
+    (cells,) = table.batches(10, 0, "w")
+    assert cells.pop("w").tolist() == [[1], [2]]
+    assert cells["v"] == shown["v"]
+
+
+def test_dates_and_numbers_of_a_parquet_file_have_no_quotation_marks(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    import pyarrow.parquet as parquet
+
+    cases = [
+        (date(2020, 1, 2), "2020-01-02"),
+        (datetime(2020, 1, 2, 3), "2020-01-02 03:00:00"),
+        (Decimal("1.50"), "1.50"),
+        (b"ab", "b'ab'"),
+        (float("nan"), ""),
+        (None, ""),
+        (1.5, "1.5"),
+        ({"k": date(2020, 1, 2)}, '{"k": "2020-01-02"}'),
+    ]
+    columns = {str(i): [value] for i, (value, _) in enumerate(cases)}
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    (cells,) = TABLES[".parquet"](tmp_path / "t.parquet").batches(10)
+    assert [cell for (cell,) in cells.values()] == [shown for _, shown in cases]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("t.csv", '"my\nquestion",label\nx,y\n', {"my\nquestion": ["x"], "label": ["y"]}),
+        ("t.csv", '"a, b,\nc";label\nx;y\n', {"a, b,\nc": ["x"], "label": ["y"]}),
+        ("t.tsv", "a, b, c\tlabel\nx\ty\n", {"a, b, c": ["x"], "label": ["y"]}),
+        ("t.csv", 'a,b\n"x"y,"z"\n', {"a": ["xy"], "b": ["z"]}),
+        ("t.csv", 'a,b\n1,"two\nlines"', {"a": ["1"], "b": ["two\nlines"]}),
+        ("t.csv", "\ufeffa,b\n\ufeffx,y\n", {"a": ["\ufeffx"], "b": ["y"]}),
+        ("t.jsonl", '\ufeff{"a": "x"}\n', {"a": ["x"]}),
+        ("t.jsonl", '{"a": NaN, "b": "\\ud83d\\ude00"}\n', {"a": [""], "b": ["😀"]}),
+    ],
+)
+def test_odd_files_are_read_as_they_are_meant(tmp_path, name, content, expected):
+    table = TABLES[(tmp_path / name).suffix](write(tmp_path / name, content))
+    assert table.count() == 1
+    assert list(table.batches(10)) == [expected]
+    assert table.columns == list(expected)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +158,14 @@ def test_embeddings_of_a_parquet_file(tmp_path):
         ("t.csv", b"a,b\n1,2\n\xe4,3\n", r"Expected UTF-8 in .*, got b'\\xe4' in line 3"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), "got UTF-16. Save it as UTF-8"),
         ("t.csv", b'a,b\n1,"' + b"x" * (LARGEST_CELL + 1), "Line 2 .* more than 1,000,000 char"),
+        ("t.csv", b'a,b\n1,2\n1,"x\n3,4\n', "cell that begins in line 3 of .*, got the end of the"),
+        ("t.csv", b'a,b\n"1\n1","x\r\n3,4\r\n5,6', "cell that begins in line 3 of .*, got the end"),
+        ("t.csv", b'a,"b\n1,2\n', "cell that begins in line 1 of"),
+        ("t.csv", b"a,b\r1,2\r", "Expected lines that end in a line feed .* in line 1. Save it"),
+        ("t.csv", b"a,b\n1,2\r3,4\n", "Expected lines that end in a line feed .* in line 2. Save"),
+        ("t.jsonl", b'{"a": ' + b"[" * 10**5 + b"\n", "in line 1 of .*, got one .* too deeply"),
+        ("t.jsonl", b'{}\n{"a": ["\\ud83d"]}\n', r"in line 2 of .*, got the half '\\ud83d'"),
+        ("t.jsonl", b'{"\\ude00": 1}\n', r"in line 1 of .*, got the half '\\ude00'"),
         ("t.jsonl", b'{"a": 1}\n{"a"\n', "Line 2 of .* is not JSON"),
         ("t.jsonl", b"[1]\n", r"Expected an object such as {...} in line 1 of .*, got \[1\]"),
         ("t.jsonl", b'{"a": "\xff"}\n', "Expected UTF-8"),

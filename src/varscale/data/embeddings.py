@@ -145,12 +145,13 @@ def _strings(values: Any, what: str, source: Path) -> list[str]:
 def _arrays(source: Path, *, labelled: bool = True) -> dict[str, np.ndarray]:
     if not source.is_file():
         raise ValueError(f"Expected a file of embeddings at {source}, got none.")
+    ending = source.suffix.lower()
     try:
-        if source.suffix == ".safetensors":
+        if ending == ".safetensors":
             from safetensors.numpy import load_file
 
             return dict(load_file(source))
-        if source.suffix == ".npy":
+        if ending == ".npy":
             arrays = {"features": np.load(source, allow_pickle=False)}
             beside = source.with_name("labels.npy")
             if beside.is_file():

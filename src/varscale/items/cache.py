@@ -2,8 +2,11 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +14,8 @@ from varscale.core.home import home
 
 MOST = 500
 """Keys to ask for at once: SQLite limits the length of a question."""
+WAIT = 60
+"""Seconds to wait for other processes that write."""
 
 
 def content_key(content: str | bytes | np.ndarray) -> bytes:
@@ -23,38 +28,84 @@ def content_key(content: str | bytes | np.ndarray) -> bytes:
 
 
 class Cache:
-    """Embeddings of one embedder in a SQLite file, which several processes may use at once."""
+    """Embeddings of one embedder in a SQLite file, for several processes and threads at once.
+
+    A damaged file is made again, empty. Where no file can be written, nothing is kept.
+    """
 
     def __init__(self, identity: str, folder: Path | None = None) -> None:
-        folder = folder or home() / "embeddings"
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{identity[:32]}.sqlite"
-        try:
-            self._open()
-        except sqlite3.DatabaseError:  # damaged: what it had can be made again
-            self.path.unlink()
-            self._open()
-
-    def _open(self) -> None:
-        self.file = sqlite3.connect(self.path, timeout=60)
-        self.file.execute("create table if not exists items (key blob primary key, vector blob)")
-        self.file.commit()
+        self.path = (folder or home() / "embeddings") / f"{identity[:32]}.sqlite"
+        self.lock = Lock()
+        self.file = self._open()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
         """The vectors that are there, by key."""
-        found: dict[bytes, np.ndarray] = {}
-        for start in range(0, len(keys), MOST):
-            some = keys[start : start + MOST]
-            marks = ",".join("?" * len(some))
-            rows = self.file.execute(f"select * from items where key in ({marks})", some)
-            found.update((key, np.frombuffer(vector, dtype=np.float32)) for key, vector in rows)
-        return found
+        rows = self._use(lambda file: _select(file, keys))
+        return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in rows}
 
     def put(self, vectors: Mapping[bytes, np.ndarray]) -> None:
         """Store vectors, all or none."""
         rows = [(key, v.astype(np.float32).tobytes()) for key, v in vectors.items()]
+        self._use(lambda file: file.executemany("insert or replace into items values (?, ?)", rows))
+
+    def _use(self, act: Callable[[sqlite3.Connection], Iterable[Any]]) -> Iterable[Any]:
+        """Act on the file, one thread at a time; nothing comes of a damaged file."""
+        with self.lock:
+            if self.file is None:
+                return []
+            try:
+                with self.file:
+                    return act(self.file)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise OSError(
+                        None, f"Embeddings cannot be read or stored ({error})", str(self.path)
+                    ) from error
+                self.file.close()
+                self.path.unlink(missing_ok=True)
+                self.file = self._open()
+                return []
+
+    def _open(self) -> sqlite3.Connection | None:
         try:
-            with self.file:
-                self.file.executemany("insert or replace into items values (?, ?)", rows)
-        except sqlite3.OperationalError as error:
-            raise OSError(None, f"Embeddings cannot be stored ({error})", str(self.path)) from error
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return _connect(self.path)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self.path.unlink()  # what it had can be made again
+                return _connect(self.path)
+        except (OSError, sqlite3.DatabaseError) as error:
+            why = getattr(error, "strerror", None) or error
+            warnings.warn(
+                f"Embeddings are not kept: {why} ({self.path}). Name another folder by "
+                "VARSCALE_HOME.",
+                stacklevel=3,
+            )
+            return None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=WAIT, check_same_thread=False)
+    try:
+        with file:
+            file.execute("create table if not exists items (key blob primary key, vector blob)")
+    except sqlite3.DatabaseError:
+        file.close()
+        raise
+    return file
+
+
+def _select(file: sqlite3.Connection, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    found = []
+    for start in range(0, len(keys), MOST):
+        some = keys[start : start + MOST]
+        marks = ",".join("?" * len(some))
+        found += file.execute(f"select * from items where key in ({marks})", some).fetchall()
+    return found
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is malformed or no database; others, such as a lock, have own classes."""
+    return type(error) is sqlite3.DatabaseError

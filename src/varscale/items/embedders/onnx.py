@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,8 @@ class OnnxFile(Embedder):
         beside = [
             p for p in (path.with_name(TOKENIZER), path.with_name(PREPROCESSOR)) if p.is_file()
         ]
-        weights = [path, *path.parent.glob(f"{path.name}*data")]  # large graphs keep them apart
-        parts = "".join(file_hash(p) for p in [*sorted(weights), *beside])
+        weights = sorted({path, *_kept_apart(path)})
+        parts = "".join(file_hash(p) for p in [*weights, *beside])
         self.identity = hashlib.sha256(parts.encode()).hexdigest()
         first = next(iter(self.inputs.values()))
         if len(first.shape) == 4:
@@ -109,3 +111,13 @@ class OnnxFile(Embedder):
             "attention_mask": np.array([c.attention_mask for c in coded], dtype=np.int64),
             "token_type_ids": np.array([c.type_ids for c in coded], dtype=np.int64),
         }
+
+
+def _kept_apart(path: Path) -> list[Path]:
+    """Files that a graph keeps weights in: its protobuf has them by the key `location`."""
+    graph, found = path.read_bytes(), []
+    for match in re.finditer(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])", graph):
+        length = sum((byte & 127) << 7 * i for i, byte in enumerate(match[1]))
+        name = graph[match.end() : match.end() + length]
+        found.append(path.parent / os.fsdecode(name))
+    return [file for file in found if os.path.isfile(file)]  # which never raises

@@ -1,5 +1,6 @@
 """Models of sentence-transformers."""
 
+import json
 import os
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,18 @@ class SentenceTransformers(Embedder):
 
     needs = "FOLDER"
     takes = "text"
+
+    @classmethod
+    def executes(cls, rest: str) -> bool:
+        """A folder with Python files, or with layers of other packages, may do."""
+        folder, modules = Path(rest), Path(rest) / "modules.json"
+        if any(folder.rglob("*.py")):
+            return True
+        try:
+            layers = json.loads(modules.read_bytes()) if modules.is_file() else []
+            return not all(layer["type"].startswith("sentence_transformers.") for layer in layers)
+        except (ValueError, LookupError, TypeError, AttributeError):  # nobody knows what it names
+            return True
 
     def __init__(self, folder: str, *, download: bool = False) -> None:
         path = Path(folder)
