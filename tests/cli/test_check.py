@@ -59,7 +59,7 @@ def test_what_the_examples_say(files, capsys):
     status, out, _ = run(capsys, "check", files / "m.st", "--more", 4)
     assert status == 0
     assert "4 classes, 20 examples." in out
-    assert "Suspicious labels" in out
+    assert "Labels to look at" in out
     assert "example 7" in out
     assert "With ITEMS" in out
     assert len(out.splitlines()) < 50
@@ -100,7 +100,7 @@ def test_the_page_is_whole_and_safe(files, capsys, items):
     assert "page.html: the same as a page." in " ".join(out.split())
     text = (files / "page.html").read_text()
     found = outline(text)
-    assert found.headings[:3] == ["Accuracy", "With more examples", "Suspicious labels"]
+    assert found.headings[:3] == ["Accuracy", "With more examples", "Labels to look at"]
     last = {"items.npy": "Label next", "labelled.npz": "Labelled items", None: "Confused classes"}
     assert found.headings[-1] == last[items]
     assert text.count("<svg") >= 2

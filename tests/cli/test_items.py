@@ -102,8 +102,9 @@ def test_sets_are_those_of_the_classifier(tmp_path, capsys):
 
 
 def test_one_text_and_one_picture(model, pictures, letters, tmp_path, capsys):
-    _, out, _ = run(capsys, "predict", model, "ripe papaya")
-    assert out.splitlines()[1].startswith("ripe papaya,fruit,")
+    for text in ("ripe papaya", "apple and/or papaya"):
+        _, out, _ = run(capsys, "predict", model, text)
+        assert out.splitlines()[1].startswith(f"{text},fruit,")
     run(capsys, "fit", pictures, tmp_path / "p.st", "--embedder", letters)
     pixels = pictures / "red" / "0.png"
     other = tmp_path / "red.png"
@@ -155,7 +156,12 @@ def test_a_file_alone_executes_no_code(model, new, letters, capsys):
     ("words", "message"),
     [
         (["predict", "{m}", "{t}/q.npz"], "Expected texts, which"),
-        (["predict", "{m}", "{t}/other.csv"], "Unknown column of"),
+        (["predict", "{m}", "{t}/other.csv"], "Name yours: --text COLUMN"),
+        (["predict", "{m}", ""], "got an empty one"),
+        (
+            ["fit", "{t}/tickets.csv", "{t}/n.st", "--text", "intent", "--label", "intent"],
+            "another column for the label",
+        ),
         (["predict", "{m}", "{t}/gone.csv"], "Expected a file at"),
         (["fit", "{t}/tickets.csv", "{t}/n.st", "--embedder", "run:{t}"], "config.yaml"),
         (["fit", "{t}/q.npz", "{t}/n.st", "--embedder", "minilm"], "embeddings already"),

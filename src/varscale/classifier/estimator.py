@@ -205,7 +205,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return judge(self.task_, *self._own())
 
     def label_quality(self) -> np.ndarray:
-        """Probability that each example's label is right, told by the others; low if suspicious.
+        """Probability of each example's label, told by the others; low if it is wrong, or hard.
 
         It is 1 for an only example of its class, which nothing can contradict.
         """

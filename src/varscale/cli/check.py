@@ -134,8 +134,8 @@ def _suspicious(kind: str, found: list[dict[str, Any]], names: Names) -> "list[T
          f"{100 * line['quality']:.1f} %"]
         for line in found
     ]  # fmt: skip
-    head = [kind, "label", "fits better", "label is right"]
-    return _table("Suspicious labels", head, rows)
+    head = [kind, "label", "fits better", "probability of it"]
+    return _table("Labels to look at: wrong ones, and hard examples", head, rows)
 
 
 def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":

@@ -224,6 +224,8 @@ def open_items(
         split: Of a file of embeddings, only the classes of that split.
         label: Column of labels to use if a table has it; `None` looks for one by its name.
     """
+    if not str(source).strip():
+        raise ValueError("Expected a file, a folder or a text, got an empty one.")
     path = Path(source)
     ending = path.suffix.lower()
     named = any(getattr(columns, kind) is not None for kind in _KINDS)
@@ -250,7 +252,8 @@ def open_items(
             f"Expected a table ({', '.join(TABLES)}), embeddings ({', '.join(SUFFIXES)}), a folder "
             f"of images or an image, got {source}."
         )
-    if ending in PICTURES or path.name.endswith(ARCHIVES) or "/" in str(source):
+    looks_like_a_path = ending in PICTURES or path.name.endswith(ARCHIVES) or "/" in str(source)
+    if looks_like_a_path and " " not in str(source):
         raise ValueError(f"Expected a file or folder at {path}, got none.")
     return OneItem(str(source), str(source), "text")
 
@@ -261,6 +264,14 @@ def open_fitted(
     """Open items by the columns that a model was `fitted` to, unless others are `given`."""
     if is_table(source) and not any(getattr(given, kind) for kind in _KINDS):
         given = replace(fitted, label=given.label)
+        kind = next((kind for kind in _KINDS if getattr(given, kind)), None)
+        if kind is not None and Path(source).is_file():
+            have = TABLES[Path(source).suffix.lower()](Path(source)).columns
+            if getattr(given, kind) not in have:
+                raise ValueError(
+                    f"Expected the column {getattr(given, kind)!r}, which the model was fitted to, "
+                    f"in {source}, got {', '.join(map(repr, have))}. Name yours: --{kind} COLUMN."
+                )
     return open_items(source, given, split=split, label=fitted.label)
 
 
@@ -277,6 +288,8 @@ def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
             raise unknown(f"column of {table.path}:", name, table.columns)
     if sum(getattr(given, kind) is not None for kind in _KINDS) > 1:
         raise ValueError("Expected one column of --text, --image and --embedding, got several.")
+    if given.label is not None and given.label in (getattr(given, kind) for kind in _KINDS):
+        raise ValueError(f"Expected another column for the label than {given.label!r} itself.")
     lists = table.lists()
     if given.embedding is not None and given.embedding not in lists:
         raise ValueError(
@@ -295,7 +308,7 @@ def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
         return Columns(text=others[0], label=label)
     shown = ", ".join(map(repr, table.columns))
     raise ValueError(
-        f"Expected the column to classify by, of {shown} in {table.path}, got none: name it by "
+        f"Expected the name of the column of texts, one of {shown} in {table.path}, got none: "
         "--text COLUMN, or --image COLUMN for paths of pictures."
     )
 
@@ -325,5 +338,6 @@ def _read_all(paths: list[str], read: Any) -> tuple[list[bytes], dict[int, str]]
             contents.append(read(path))
         except (OSError, ValueError) as error:
             contents.append(b"")
-            bad[i] = str(getattr(error, "strerror", None) or error)
+            why = str(getattr(error, "strerror", None) or error)
+            bad[i] = why if path in why else f"{path or 'a picture'}: {why}"
     return contents, bad

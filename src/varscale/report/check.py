@@ -73,7 +73,7 @@ def check_sections(
     sections = [("Accuracy", _accuracy(own))]
     if own["expected"]:
         sections.append(("With more examples", _expected(own["expected"])))
-    sections.append(("Suspicious labels", _suspicious(own["suspicious"], "example", examples)))
+    sections.append(("Labels to look at", _suspicious(own["suspicious"], "example", examples)))
     sections.append(("Confused classes", _confused(own["confusions"])))
     if given is not None and "next" in given:
         sections.append(("Label next", _next(given["next"], examples, items)))
@@ -153,7 +153,7 @@ def _suspicious(found: Sequence[Mapping[str, Any]], kind: str, names: Names) -> 
     ]
     text = "Labels that another class fits better, the most suspicious first."
     return paragraph(text) + _rows(
-        [kind, "label", "fits better", "label is right"], rows, left=len(found) - len(rows)
+        [kind, "label", "fits better", "probability of it"], rows, left=len(found) - len(rows)
     )
 
 
