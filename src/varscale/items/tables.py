@@ -306,6 +306,6 @@ def _shown(value: Any) -> str:
     """A cell as text; nothing for a missing one."""
     if value is None or value != value:  # NaN differs from itself
         return ""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | bool):
         return json.dumps(value, default=str, ensure_ascii=False)
     return str(value)
