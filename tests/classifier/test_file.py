@@ -97,6 +97,9 @@ def test_files_that_are_no_classifiers_are_refused(tmp_path):
         FewShotClassifier.load(tmp_path / "none")
     (tmp_path / "text").write_text("hello")
     save_file({"x": torch.zeros(1)}, tmp_path / "other")
-    for name in ("text", "other"):
-        with pytest.raises(ValueError, match="not a classifier that varscale saved"):
+    for name, message in (
+        ("text", "which is another file"),
+        ("other", "not a classifier that varscale saved"),
+    ):
+        with pytest.raises(ValueError, match=message):
             FewShotClassifier.load(tmp_path / name)

@@ -12,6 +12,7 @@ from varscale.export import classifier as onnx_classifier
 from varscale.export import pictures as onnx_pictures
 from varscale.export.pictures import join, picture_embedder
 from varscale.items import load_graph, load_model, make_embedder, open_items
+from varscale.items.answers import Form, answer_batch
 from varscale.items.sessions import open_session
 
 pytestmark = pytest.mark.usefixtures("as_user")  # tracing has sizes that shape checks cannot read
@@ -82,8 +83,7 @@ def test_answers_are_those_of_the_two_stages(fitted, capsys):
     # and a picture file that is broken stays without an answer, if asked
     batch.contents[4] = b"not a picture"
     with pytest.raises(ValueError, match=r"cannot be read: .*--skip_bad"):
-        one.score(batch)
-    one.skip_bad = True
+        answer_batch(one, batch, Form(("item",)))
     scores = one.score(batch)
     assert list(scores.bad) == [4]
     whole = np.delete(np.arange(12), 4)
