@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from varscale import FewShotClassifier
-from varscale.report.check import Names, check_sections
+from varscale.report.check import Display, check_sections
 from varscale.report.findings import describe_examples, describe_items
 from varscale.report.html import page
 
@@ -39,7 +39,7 @@ def main() -> None:
         "examples": describe_examples(clf, more=20),
         "items": describe_items(clf, x[rest], None, n_next=8),
     }
-    shown = Names("example", texts[few].tolist()), Names("item", texts[rest].tolist())
+    shown = Display("example", texts[few].tolist()), Display("item", texts[rest].tolist())
     args.out.write_text(page("Check of intents.safetensors", check_sections(facts, *shown)))
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from report.test_report import outline
 
 from varscale import FewShotClassifier
-from varscale.report.check import Names, check_sections
+from varscale.report.check import Display, check_sections
 from varscale.report.findings import describe_examples, describe_items
 from varscale.report.html import page
 
@@ -115,12 +115,12 @@ def test_texts_and_pictures_are_shown(files, tmp_path):
         "items": describe_items(clf, x, None, n_next=3),
     }
     texts = [f"text <{i}>" for i in range(20)]
-    shown = Names("example", texts), Names("item", ["a.png"] * len(x), tmp_path)
+    shown = Display("example", texts), Display("item", ["a.png"] * len(x), tmp_path)
     text = page("Check", check_sections(facts, *shown))
     outline(text)
     assert "text &lt;7&gt;" in text
     assert text.count("data:image/png;base64,") == 3
-    missing = Names("item", ["gone.png"] * len(x), tmp_path)
+    missing = Display("item", ["gone.png"] * len(x), tmp_path)
     assert "gone.png" in page("Check", check_sections(facts, shown[0], missing))
 
 
@@ -137,7 +137,7 @@ def test_only_pictures_of_the_folder_are_shown(tmp_path, monkeypatch):
         str(tmp_path / "secret.png"), "../secret.png", "link.png", "broken.png", "circle.png",
         "ico.png", f"{'x' * 5000}.png", "nul\0.png", "half\ud800.png", "a.tif", "b.png",
     ]  # fmt: skip
-    names = Names("example", texts, folder)
+    names = Display("example", texts, folder)
     shown = ["<img" in names.html(place) for place in range(len(texts))]
     assert shown == [False] * 9 + [True] * 2
     assert names.html(0) == texts[0]
@@ -145,7 +145,7 @@ def test_only_pictures_of_the_folder_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("varscale.data.images.MAX_PIXELS", 599)
     assert names.html(10) == "b.png"
     monkeypatch.chdir(folder)
-    assert Names("item", ["b.png"]).html(0) == "b.png"
+    assert Display("item", ["b.png"]).html(0) == "b.png"
 
 
 def test_nothing_in_a_model_commands_the_terminal_or_stops_the_page(files, capsys):

@@ -13,7 +13,7 @@ from own_items import LETTERS, WORDS, write_csv
 
 from varscale import FewShotClassifier
 from varscale.cli.main import main
-from varscale.items import answers, job, read
+from varscale.items import answer_file, job, read
 
 NEW = ["papaya juice", "a zinc mine", "my mallet", "apple and banana", "drill"]
 
@@ -185,7 +185,7 @@ def test_an_interrupted_file_goes_on_where_it_was(model, new, tmp_path, capsys, 
     run(capsys, *words, tmp_path / "whole.csv")
     monkeypatch.setattr(job, "LARGEST_RAW", 2)
     seen = []
-    write = answers.AnswerFile.add
+    write = answer_file.AnswerFile.add
 
     def stop_after_two(self, part):
         write(self, part)
@@ -193,7 +193,7 @@ def test_an_interrupted_file_goes_on_where_it_was(model, new, tmp_path, capsys, 
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(answers.AnswerFile, "add", stop_after_two)
+    monkeypatch.setattr(answer_file.AnswerFile, "add", stop_after_two)
     assert run(capsys, *words, tmp_path / "part.csv")[0] == 130
     assert not (tmp_path / "part.csv").exists()
     status, _, err = run(capsys, *words, tmp_path / "part.csv")
@@ -213,7 +213,7 @@ def test_an_interrupted_file_goes_on_where_it_was(model, new, tmp_path, capsys, 
 
 def test_a_full_disk_loses_nothing(model, new, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(job, "LARGEST_RAW", 2)
-    real, calls = answers.write_whole, []
+    real, calls = answer_file.write_whole, []
 
     def full(path, content):
         calls.append(path)
@@ -221,7 +221,7 @@ def test_a_full_disk_loses_nothing(model, new, tmp_path, capsys, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, content)
 
-    monkeypatch.setattr(answers, "write_whole", full)
+    monkeypatch.setattr(answer_file, "write_whole", full)
     words = ["predict", model, new, "--out", tmp_path / "a.csv"]
     status, _, err = run(capsys, *words)
     assert status == 1
@@ -265,7 +265,7 @@ def test_a_cluster_gives_the_same_file_though_a_worker_dies(tmp_path, capsys, mo
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
     ) as cluster:
-        add, killed = answers.AnswerFile.add, []
+        add, killed = answer_file.AnswerFile.add, []
 
         def kill_one(self, part):
             add(self, part)
@@ -273,7 +273,7 @@ def test_a_cluster_gives_the_same_file_though_a_worker_dies(tmp_path, capsys, mo
                 killed.append(next(iter(cluster.workers.values())))
                 killed[0].process.process.kill()
 
-        monkeypatch.setattr(answers.AnswerFile, "add", kill_one)
+        monkeypatch.setattr(answer_file.AnswerFile, "add", kill_one)
         where = ["--scheduler", cluster.scheduler_address]
         assert run(capsys, *words, tmp_path / "cluster.csv", *where)[0] == 0
     assert killed
@@ -329,7 +329,7 @@ def test_a_worker_opens_a_model_that_changed_again(tmp_path, capsys):
 
 def test_two_processes_do_not_write_one_file(model, new, tmp_path, capsys):
     out = tmp_path / "a.csv"
-    with answers.AnswerFile(out, "work"):
+    with answer_file.AnswerFile(out, "work"):
         status, _, err = run(capsys, "predict", model, new, "--out", out)
     assert status == 2
     assert "Another process is writing" in err
@@ -398,7 +398,7 @@ def test_items_that_are_all_examples_change_nothing(model, tickets, letters, tmp
     status, out, _ = run(capsys, *words)
     assert status == 0
     assert out.startswith(plain.partition("\nWith ITEMS")[0])
-    assert "apple" in (tmp_path / "c.html").read_text() or "Accuracy" in out
+    assert "answers are right" in (tmp_path / "c.html").read_text()
 
 
 def test_labels_that_the_model_does_not_know_are_not_wrong(model, tmp_path, capsys):

@@ -1,8 +1,7 @@
 """Few-shot classification of embeddings: a scikit-learn estimator."""
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from varscale.classifier.advice import Expected, expected_accuracies, nearest, next_to_label
+from varscale.classifier.adviser import Adviser
 from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
-from varscale.classifier.left_out import Judged, judge, left_out_probabilities
 from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior, unit_of
 from varscale.classifier.task import fit_task
 
@@ -31,7 +29,7 @@ CHUNK = 1 << 24
 """Similarities held in memory at once."""
 
 
-class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify from a few examples, with calibrated probabilities and nothing to tune.
 
     Base classes teach a prior; the examples of a task update it. `fit` learns the prior from the
@@ -188,79 +186,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             out[part] = self.task_.similarity(z).amax(-1).numpy()
         return out
 
-    def leave_one_out(self) -> np.ndarray:
-        """Probability of each class for each example, as if fitted without it (M45).
-
-        An only example of its class stays in. Raises ValueError if that holds for all of them.
-        """
-        check_is_fitted(self, "task_")
-        out = np.empty((len(self.examples_), len(self.classes_)), self.examples_.dtype)
-        for part, log_p in left_out_probabilities(self.task_, *self._own()):
-            out[part] = log_p.exp().numpy()
-        return out
-
-    def judge_examples(self) -> Judged:
-        """What the others say of each example: quality of its label, better class, confusions."""
-        check_is_fitted(self, "task_")
-        return judge(self.task_, *self._own())
-
-    def label_quality(self) -> np.ndarray:
-        """Probability of each example's label, told by the others; low if it is wrong, or hard.
-
-        It is 1 for an only example of its class, which nothing can contradict.
-        """
-        return self.judge_examples().quality
-
-    def better_labels(self) -> np.ndarray:
-        """The class that fits each example best, itself left out: its own unless suspicious."""
-        return np.asarray(self.classes_[self.judge_examples().guess])
-
-    def confusions(self, n: int = 10) -> list[tuple[Any, Any, float]]:
-        """Pairs of classes that are confused most, and how often one is taken for the other.
-
-        That is the mean probability of the other class for examples of the two, each left out.
-        """
-        found, classes = self.judge_examples(), self.classes_.tolist()
-        best = zip(found.pairs[:n].tolist(), found.rate[:n].tolist(), strict=True)
-        return [(classes[a], classes[b], rate) for (a, b), rate in best]
-
-    def next_to_label(self, X: ArrayLike, n: int = 10) -> np.ndarray:
-        """Rows of X to label next, in order: typical of what the classifier does not know (M46).
-
-        Args:
-            X: Embeddings of unlabelled items.
-            n: How many to choose; all of X if it has fewer.
-        """
-        items = torch.from_numpy(self._queries(X))
-        _check_whole("n", n)
-        return next_to_label(self.task_, items, self._own()[0], n).numpy()
-
-    def expected_accuracy(self, more: float = 0) -> Expected:
-        """Accuracy to expect with `more` further examples of each class, and its 90 % interval.
-
-        It is extrapolated from what half of the examples say about the other half (M47).
-        """
-        return self.expected_accuracies([more])[0]
-
-    def expected_accuracies(self, more: Sequence[float]) -> list[Expected]:
-        """Tell `expected_accuracy` for several numbers of further examples, measured once."""
-        check_is_fitted(self, "task_")
-        for number in more:
-            if not 0 <= number < math.inf:
-                raise ValueError(f"Expected more >= 0 examples of each class, got {number!r}.")
-        names = None if self.names_ is None else torch.from_numpy(self.names_)
-        return expected_accuracies(self.prior_, *self._own(), len(self.classes_), names, more)
-
-    def nearest(self, X: ArrayLike, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
-        """The examples that speak most for the answer to each query, and their cosines.
-
-        Places in `examples_`, most similar first; -1 (and 0) where the class has fewer than `k`.
-        """
-        items = torch.from_numpy(self._queries(X))
-        _check_whole("k", k)
-        places, cosines = nearest(self.task_, items, *self._own(), k)
-        return places.numpy(), cosines.numpy()
-
     def remove(self, examples: ArrayLike) -> "FewShotClassifier":
         """Take back examples, by their places in `examples_`; the prior stays as it is.
 
@@ -337,10 +262,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         has = ~np.isnan(self.names_).any(1)
         return dict(zip(self.classes_[has].tolist(), self.names_[has], strict=True))
 
-    def _own(self) -> tuple[Tensor, Tensor]:
-        """The examples and their classes."""
-        return torch.from_numpy(self.examples_), torch.from_numpy(self.labels_)
-
     def _learn(self, x: Tensor, labels: np.ndarray, names: np.ndarray | None) -> Prior:
         dim = x.shape[1]
         if isinstance(self.prior, Prior):
@@ -412,11 +333,6 @@ def _wide(items: np.ndarray) -> np.ndarray:
         raise ValueError(f"Expected no number above {LARGEST:g} in embeddings. Divide them all.")
     dtype = np.float32 if items.dtype == np.float16 else items.dtype
     return np.require(items, dtype, ["C", "W"])
-
-
-def _check_whole(name: str, number: object) -> None:
-    if not isinstance(number, Integral) or number < 1:
-        raise ValueError(f"Expected {name} to be a whole number from 1, got {number!r}.")
 
 
 def _seed(random_state: object) -> int:

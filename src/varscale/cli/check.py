@@ -7,15 +7,16 @@ import numpy as np
 from jsonargparse import Namespace
 from rich.markup import escape
 
-from varscale.classifier import FewShotClassifier
-from varscale.cli.fit import EMBEDDER, SOURCE
 from varscale.cli.output import reply
-from varscale.cli.parser import command, option
+from varscale.cli.parser import command, option, take
+from varscale.cli.source import EMBEDDER, SOURCE
 from varscale.core.files import write_whole
 from varscale.items.collection import gather
-from varscale.items.model import about_items, load_model
-from varscale.items.source import Columns, open_fitted
-from varscale.report.check import Names, check_sections, in_per_cent
+from varscale.items.columns import Columns
+from varscale.items.embedders import make_embedder
+from varscale.items.model import ItemModel, load_model
+from varscale.items.source import open_items
+from varscale.report.check import Display, check_sections, in_per_cent
 from varscale.report.findings import describe_examples, describe_items
 from varscale.report.html import page
 
@@ -49,17 +50,13 @@ def run(args: Namespace) -> None:
     for given in (args.model, args.source):
         if args.html and given and Path(args.html).exists() and Path(args.html).samefile(given):
             raise ValueError(f"Expected a file to write that is not read, got {given}.")
-    path = Path(args.model)
+    path, make = Path(args.model), None if args.source is None else make_embedder
+    model = load_model(path, embedder=args.embedder, download=args.download, make=make)
     facts: dict[str, Any] = {"model": args.model}
-    classifier = FewShotClassifier.load(path)
-    about, items = about_items(path, len(classifier.examples_)), Names("item")
-    facts["examples"] = describe_examples(classifier, more=args.more)
-    names = [Path(source["name"]).name for source in about.get("sources", [])]
-    places = [path.parent / name for name in names if name not in ("", "..")]  # nowhere else
-    folder = next((place for place in places if place.is_dir()), path.parent)
-    examples = Names("example", about.get("shown") or None, folder)
+    facts["examples"] = describe_examples(model.classifier, more=args.more)
+    examples, items = Display("example", model.shown or None, _folder(model, path)), Display("item")
     if args.source is not None:
-        found, items = _look_at(args)
+        found, items = _look_at(args, model)
         if found is not None:
             facts["items"] = found
     if args.html:
@@ -71,27 +68,33 @@ def run(args: Namespace) -> None:
     reply(args, facts, shown)
 
 
-def _look_at(args: Namespace) -> tuple[dict[str, Any] | None, Names]:
+def _folder(model: ItemModel, path: Path) -> Path:
+    """Where the pictures of a model's examples lie: beside its file, and nowhere else."""
+    names = [Path(source["name"]).name for source in model.sources]
+    places = [path.parent / name for name in names if name not in ("", "..")]
+    return next((place for place in places if place.is_dir()), path.parent)
+
+
+def _look_at(args: Namespace, model: ItemModel) -> tuple[dict[str, Any] | None, Display]:
     """Describe items: the unlabelled ones, or else the labelled ones that are new to the model."""
-    model = load_model(Path(args.model), embedder=args.embedder, download=args.download)
-    given = Columns(**{name: args[name] for name in ("text", "image", "embedding", "label")})
-    items = gather(open_fitted(args.source, given, model.columns, split=args.split))
+    columns = take(args, Columns)
+    items = gather(open_items(args.source, columns, split=args.split, fitted=model.columns))
     x, rows = items.embed(model.embedder, skip_bad=args.skip_bad)
     labels, own = items.labels[rows], set(model.keys)
     keys, chosen = items.keys(), labels == ""
     if not chosen.any():
         chosen = np.array([keys[row] not in own for row in rows])
     if not chosen.any():  # all are examples: the others tell all that there is to tell
-        return None, Names("item")
+        return None, Display("item")
     known = None if (labels[chosen] == "").all() else labels[chosen]
     found = describe_items(model.classifier, x[chosen], known, n_next=args.next)
     for line in (*found.get("next", ()), *found.get("suspicious", ())):
         line["item"] = int(rows[chosen][line["item"]])  # its row in the source
     source = Path(args.source)
-    return found, Names("item", items.shown, source if source.is_dir() else source.parent)
+    return found, Display("item", items.shown, source if source.is_dir() else source.parent)
 
 
-def _show(facts: dict[str, Any], examples: Names, items: Names) -> "list[Table | str]":
+def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Table | str]":
     """Sentences and tables for a terminal."""
     own, given = facts["examples"], facts.get("items")
     shown: list[Table | str] = [f"{own['classes']:,} classes, {own['examples']:,} examples."]
@@ -126,7 +129,7 @@ def _expected(told: list[dict[str, float]]) -> "list[Table | str]":
     return _table("Accuracy to expect, and its 90 % interval", ["more of each class", ""], rows)
 
 
-def _suspicious(kind: str, found: list[dict[str, Any]], names: Names) -> "list[Table | str]":
+def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list[Table | str]":
     if not found:
         return [f"\nNo label of an {kind} is suspicious."]
     rows = [
@@ -143,7 +146,7 @@ def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":
     return _table("Confused classes", ["class", "and class", "one for the other"], rows)
 
 
-def _next(found: list[dict[str, Any]], items: Names) -> "list[Table | str]":
+def _next(found: list[dict[str, Any]], items: Display) -> "list[Table | str]":
     rows = [
         [_short(items.text(line["item"])), str(line["class"]), f"{100 * line['probability']:.0f} %"]
         for line in found

@@ -7,24 +7,10 @@ from typing import Any
 from jsonargparse import Namespace
 
 from varscale.cli.output import reply
-from varscale.cli.parser import command, option
+from varscale.cli.parser import command, option, take
 from varscale.cli.progress import Bar
+from varscale.cli.source import EMBEDDER, SOURCE
 from varscale.items.job import REJECT
-
-SOURCE = (
-    option("--text COLUMN", "of a table: the column of texts"),
-    option("--image COLUMN", "of a table: the column of paths of pictures"),
-    option("--embedding COLUMN", "of a parquet file: the column of embeddings"),
-    option("--label COLUMN", "of a table: the column of classes; empty cells are unlabelled items"),
-    option("--split", "of embeddings: use only the classes of this split: train, val or test"),
-    option("--skip_bad", "leave out pictures that cannot be read", action="store_true"),
-)
-"""Options that say how to read items."""
-EMBEDDER = (
-    option("--embedder EMB", "what embeds items, such as run:RUN; varscale ls embedders"),
-    option("--download", "allow the embedder to download weights", action="store_true"),
-)
-"""Options that say how to embed items."""
 
 
 @command(
@@ -47,8 +33,9 @@ EMBEDDER = (
 def run(args: Namespace) -> None:
     """Fit, store, and print what was learned."""
     from varscale.items.collection import gather
+    from varscale.items.columns import Columns
     from varscale.items.model import load_model
-    from varscale.items.source import Columns, open_fitted
+    from varscale.items.source import open_items
 
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
@@ -71,9 +58,8 @@ def run(args: Namespace) -> None:
     fitted = None
     if args.add is not None:
         fitted = load_model(Path(args.add), embedder=args.embedder, download=args.download)
-    given = Columns(**{name: args[name] for name in ("text", "image", "embedding", "label")})
-    known = Columns() if fitted is None else fitted.columns
-    items = gather(open_fitted(args.source, given, known, split=args.split))
+    known = None if fitted is None else fitted.columns
+    items = gather(open_items(args.source, take(args, Columns), split=args.split, fitted=known))
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         warnings.warn(
@@ -126,7 +112,7 @@ def _begin(args: Namespace, kind: str) -> Any:
     from varscale.classifier import FewShotClassifier
     from varscale.items.model import ItemModel
 
-    embedder = choose_embedder(args.embedder, kind, download=args.download)
+    embedder = _choose_embedder(args.embedder, kind, download=args.download)
     prior: Any = args.prior
     if prior is not None:
         try:
@@ -136,7 +122,7 @@ def _begin(args: Namespace, kind: str) -> Any:
     return ItemModel(FewShotClassifier(prior=prior, random_state=args.seed), embedder)
 
 
-def choose_embedder(spec: str | None, kind: str, *, download: bool) -> Any:
+def _choose_embedder(spec: str | None, kind: str, *, download: bool) -> Any:
     """The embedder that was named, or the default one of texts; embeddings need none."""
     from varscale.items.embedders import make_embedder
 

@@ -2,19 +2,20 @@
 
 import sys
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
-from varscale.cli.fit import EMBEDDER, SOURCE
 from varscale.cli.output import reply
-from varscale.cli.parser import command, option
+from varscale.cli.parser import command, option, take
 from varscale.cli.progress import Bar
-from varscale.items.answers import AnswerFile, Tally, answer_batch, to_csv
+from varscale.cli.source import EMBEDDER, SOURCE
+from varscale.items.answer_file import AnswerFile
+from varscale.items.answers import Tally, answer_batch, to_csv
+from varscale.items.columns import Columns
 from varscale.items.job import Job, OpenJob
-from varscale.items.source import Columns
 from varscale.items.spread import answer_spread
 from varscale.items.tables import TABLES
 
@@ -50,10 +51,8 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected the name of a CSV file to write, got {args.out}.")
     if out and out.exists() and not out.is_file():
         raise ValueError(f"Expected a file to write, got {args.out}. Without --out, print it.")
-    given = args.as_dict()
-    columns = Columns(**{name: given[name] for name in ("text", "image", "embedding", "label")})
-    shared = {field.name: given[field.name] for field in fields(Job) if field.name in given}
-    job = Job(**shared, columns=columns)
+    args["columns"] = take(args, Columns)
+    job = take(args, Job)
     opened = job.open()
     report = {"model": args.model, "reject": opened.model.reject}
     if out is None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from varscale.export.classifier import export_classifier
 from varscale.export.pictures import export_pictures, picture_embedder
+from varscale.items.columns import Kind
 from varscale.items.embedders.base import taken_by
 from varscale.items.model import ItemModel
-from varscale.items.source import Kind
 
 HELD = ("run", "onnx")
 """Embedders that a graph can hold, if they take pictures."""

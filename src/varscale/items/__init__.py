@@ -9,10 +9,11 @@ from varscale.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from varscale.items.collection import Collection, read
+    from varscale.items.columns import Columns
     from varscale.items.embedders import EMBEDDERS, Embedder, make_embedder
     from varscale.items.graph import OnnxModel, load_graph
     from varscale.items.model import ItemModel, load_model
-    from varscale.items.source import Columns, open_items
+    from varscale.items.source import open_items
 
 __all__ = [
     "EMBEDDERS",
@@ -31,7 +32,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "EMBEDDERS": "embedders",
-        "Columns": "source",
+        "Columns": "columns",
         "Embedder": "embedders",
         "ItemModel": "model",
         "OnnxModel": "graph",

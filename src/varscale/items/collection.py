@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from varscale.items.cache import Cache, content_key
+from varscale.items.cache import Cache
+from varscale.items.columns import Columns, Kind
 from varscale.items.embed import embed_batch
 from varscale.items.embedders.base import Embedder, make_embedder
-from varscale.items.source import Batch, Columns, Items, Kind, open_items
+from varscale.items.source import Batch, Items, open_items
 
 SIZE = 512
 """Items to read at once."""
@@ -60,7 +61,7 @@ class Collection:
 
     def keys(self) -> list[str]:
         """Hash of each item's content."""
-        return [content_key(content).hex() for content in self.contents]  # type: ignore[arg-type]
+        return [key.hex() for batch in self.batches for key in batch.keys]
 
     def embed(
         self,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from varscale.items.cache import Cache, content_key
+from varscale.items.cache import Cache
 from varscale.items.embedders.base import Embedder
 from varscale.items.source import Batch
 
@@ -21,7 +21,7 @@ def embed_batch(
         rows = np.asarray(batch.contents, dtype=np.float32)
         batch.check(rows)
         return rows, {}
-    keys = [content_key(content) for content in batch.contents]
+    keys = batch.keys
     known = cache.get(list(dict.fromkeys(keys))) if cache else {}
     bad, new = dict(batch.bad), {}
     for i, key in enumerate(keys):

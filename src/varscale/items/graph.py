@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from varscale.items.answers import Model, Scores
+from varscale.items.columns import Columns, are_sound
 from varscale.items.sessions import open_session
-from varscale.items.source import Batch, Columns, are_sound
+from varscale.items.source import Batch
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -6,7 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from varscale.items.answers import Form, Model, Part, answer_parts
-from varscale.items.source import Columns, Items, open_fitted
+from varscale.items.columns import Columns
+from varscale.items.source import Items, open_items
 
 LARGEST_CHUNK = 1 << 22
 """Probabilities to hold in memory at once."""
@@ -66,7 +67,7 @@ class Job:
                 f"Expected --top from 1 to {len(model.classes)}, the number of classes, got "
                 f"{self.top}."
             )
-        items = open_fitted(self.source, self.columns, model.columns, split=self.split)
+        items = open_items(self.source, self.columns, split=self.split, fitted=model.columns)
         if items.kind != model.takes and (model.takes or items.kind == "embedding"):
             raise ValueError(
                 f"Expected {model.takes or 'text'}s, which {self.model} was fitted to, got "

@@ -12,11 +12,12 @@ import torch
 from varscale.classifier import FewShotClassifier
 from varscale.classifier.file import read_about
 from varscale.items.answers import Model, Scores
-from varscale.items.cache import Cache, content_key
+from varscale.items.cache import Cache
 from varscale.items.collection import Collection
+from varscale.items.columns import Columns, Kind, are_sound
 from varscale.items.embed import embed_batch
 from varscale.items.embedders.base import Embedder, fitted_embedder, make_embedder
-from varscale.items.source import Batch, Columns, Kind, are_sound
+from varscale.items.source import Batch
 
 COUNTS = ("items", "unlabelled", "unreadable")
 """What is counted of each file that a model was fitted to."""
@@ -71,7 +72,7 @@ class ItemModel(Model):
         unknown = None if self.reject is None else self.classifier.is_unknown(x, self.reject)
         sets = None if self.error is None else self.classifier.predict_set(x, self.error)
         known = set(self.keys)
-        own = np.array([content_key(content).hex() in known for content in batch.contents])
+        own = np.array([key.hex() in known for key in batch.keys])
         return Scores(self.classifier.predict_proba(x), unknown, sets, bad, own)
 
     def add(

@@ -2,56 +2,22 @@
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from varscale.core.registry import unknown
 from varscale.data.embeddings import SUFFIXES, read_items
 from varscale.data.tree import MAX_PICTURE, PICTURES, Tree, open_tree
+from varscale.items.cache import content_key
+from varscale.items.columns import KINDS, Columns, Kind, choose_columns
 from varscale.items.tables import TABLES, Cells, Table
 
-Kind = Literal["text", "image", "embedding"]
-"""What an item is: a text, the bytes of a picture file, or a row of numbers."""
-
-LABELS = ("label", "class", "intent", "category", "target", "y")
-"""Columns that are taken for the label if none is named."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 ROW = "item"
 """Column that names an item where the user's file has no columns: its row, or its path."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns of a table to use.
-
-    Attributes:
-        text: Column of texts.
-        image: Column of paths of pictures, from the folder of the table.
-        embedding: Column of lists of numbers, of a parquet file.
-        label: Column of classes, without white space around them; an empty cell is an unlabelled
-            item.
-    """
-
-    text: str | None = None
-    image: str | None = None
-    embedding: str | None = None
-    label: str | None = None
-
-
-def are_sound(columns: object, embedder: object) -> bool:
-    """Whether the columns and the embedder that a file names can come from varscale."""
-    known = {column.name for column in fields(Columns)}
-    return (
-        isinstance(columns, dict)
-        and set(columns) <= known
-        and all(value is None or isinstance(value, str) for value in columns.values())
-        and (embedder is None or isinstance(embedder, dict))
-        and all(isinstance((embedder or {}).get(k, ""), str) for k in ("spec", "identity"))
-        and (embedder is None or {"spec", "identity"} <= set(embedder))
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +42,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.contents)
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """Hash of each item's content."""
+        return [content_key(content) for content in self.contents]
 
     def check(
         self, rows: np.ndarray, places: list[int] | None = None, spec: str | None = None
@@ -120,10 +91,10 @@ class Items:
 class TableItems(Items):
     """Items of a table."""
 
-    def __init__(self, table: Table, given: Columns, label: str | None = None) -> None:
+    def __init__(self, table: Table, given: Columns, fitted: Columns | None = None) -> None:
         self.table = table
-        self.used = _choose(table, given, label)
-        self.kind = next(kind for kind in _KINDS if getattr(self.used, kind) is not None)
+        self.used = choose_columns(table, given, fitted)
+        self.kind = next(kind for kind in KINDS if getattr(self.used, kind) is not None)
         self.columns = [c for c in table.columns if c != self.used.embedding]
         self.total = table.count()
         if not self.total:
@@ -205,15 +176,12 @@ class EmbeddedItems(Items):
         return f"row {self.rows[row]} of {self.path}"
 
 
-_KINDS: tuple[Kind, ...] = ("embedding", "image", "text")
-
-
 def open_items(
     source: str | Path,
     columns: Columns = Columns(),  # noqa: B008 - frozen
     *,
     split: str | None = None,
-    label: str | None = None,
+    fitted: Columns | None = None,
 ) -> Items:
     """Open what lies at a path: a table, pictures or embeddings; any other text is an item itself.
 
@@ -222,13 +190,13 @@ def open_items(
             npy or safetensors file of embeddings; or a text.
         columns: Columns of a table to use; those that are not given are found if there is no doubt.
         split: Of a file of embeddings, only the classes of that split.
-        label: Column of labels to use if a table has it; `None` looks for one by its name.
+        fitted: Columns that a model was fitted to, which serve where `columns` name none.
     """
     if not str(source).strip():
         raise ValueError("Expected a file, a folder or a text, got an empty one.")
     path = Path(source)
     ending = path.suffix.lower()
-    named = any(getattr(columns, kind) is not None for kind in _KINDS)
+    named = any(getattr(columns, kind) is not None for kind in KINDS)
     try:
         there = path.exists()
     except OSError:  # a text that is too long for a name
@@ -239,7 +207,7 @@ def open_items(
         if not there:
             raise ValueError(f"Expected a file at {path}, got none.")
         if ending in TABLES:
-            return TableItems(TABLES[ending](path), columns, label)
+            return TableItems(TABLES[ending](path), columns, fitted)
         if named:
             raise ValueError(f"Only tables have columns; leave them out for {source}.")
         if ending in SUFFIXES:
@@ -256,61 +224,6 @@ def open_items(
     if looks_like_a_path and " " not in str(source):
         raise ValueError(f"Expected a file or folder at {path}, got none.")
     return OneItem(str(source), str(source), "text")
-
-
-def open_fitted(
-    source: str | Path, given: Columns, fitted: Columns, *, split: str | None = None
-) -> Items:
-    """Open items by the columns that a model was `fitted` to, unless others are `given`."""
-    if is_table(source) and not any(getattr(given, kind) for kind in _KINDS):
-        given = replace(fitted, label=given.label)
-        kind = next((kind for kind in _KINDS if getattr(given, kind)), None)
-        if kind is not None and Path(source).is_file():
-            have = TABLES[Path(source).suffix.lower()](Path(source)).columns
-            if getattr(given, kind) not in have:
-                raise ValueError(
-                    f"Expected the column {getattr(given, kind)!r}, which the model was fitted to, "
-                    f"in {source}, got {', '.join(map(repr, have))}. Name yours: --{kind} COLUMN."
-                )
-    return open_items(source, given, split=split, label=fitted.label)
-
-
-def is_table(source: str | Path) -> bool:
-    """Whether a source has columns."""
-    return Path(source).suffix.lower() in TABLES
-
-
-def _choose(table: Table, given: Columns, likely: str | None) -> Columns:
-    """Find the columns to use; raise ValueError that names the nearest if one is missing."""
-    for kind in (*_KINDS, "label"):
-        name = getattr(given, kind)
-        if name is not None and name not in table.columns:
-            raise unknown(f"column of {table.path}:", name, table.columns)
-    if sum(getattr(given, kind) is not None for kind in _KINDS) > 1:
-        raise ValueError("Expected one column of --text, --image and --embedding, got several.")
-    if given.label is not None and given.label in (getattr(given, kind) for kind in _KINDS):
-        raise ValueError(f"Expected another column for the label than {given.label!r} itself.")
-    lists = table.lists()
-    if given.embedding is not None and given.embedding not in lists:
-        raise ValueError(
-            f"Expected lists of numbers, of a parquet file, in the column {given.embedding!r} of "
-            f"{table.path}, got others: name one of them, or --text COLUMN."
-        )
-    label, names = given.label, LABELS if likely is None else (likely,)
-    if label is None:
-        label = next((name for name in names if name in table.columns), None)
-    if any(getattr(given, kind) is not None for kind in _KINDS):
-        return Columns(given.text, given.image, given.embedding, label)
-    if len(lists) == 1:
-        return Columns(embedding=lists[0], label=label)
-    others = [c for c in table.columns if c != label and c not in lists]
-    if len(others) == 1:
-        return Columns(text=others[0], label=label)
-    shown = ", ".join(map(repr, table.columns))
-    raise ValueError(
-        f"Expected the name of the column of texts, one of {shown} in {table.path}, got none: "
-        "--text COLUMN, or --image COLUMN for paths of pictures."
-    )
 
 
 def _read_pictures(folder: Path, paths: list[str]) -> tuple[list[bytes], dict[int, str]]:

@@ -19,7 +19,7 @@ BLUE = "#0072b2"
 
 
 @dataclass(frozen=True)
-class Names:
+class Display:
     """What to show of examples or items.
 
     Attributes:
@@ -66,7 +66,7 @@ def _thumbnail(folder: Path, name: str) -> bytes:
 
 
 def check_sections(
-    facts: Mapping[str, Any], examples: Names, items: Names
+    facts: Mapping[str, Any], examples: Display, items: Display
 ) -> list[tuple[str, str]]:
     """Build the sections of a page from what `varscale check` found."""
     own, given = facts["examples"], facts.get("items")
@@ -139,7 +139,7 @@ def _expected(told: Sequence[Mapping[str, float]]) -> str:
     return plot + _rows(["more of each class", "accuracy"], rows) + paragraph(note, "note")
 
 
-def _suspicious(found: Sequence[Mapping[str, Any]], kind: str, names: Names) -> str:
+def _suspicious(found: Sequence[Mapping[str, Any]], kind: str, names: Display) -> str:
     if not found:
         return paragraph("None: every label is the class that fits best.")
     rows = [
@@ -164,7 +164,7 @@ def _confused(found: Sequence[Mapping[str, Any]]) -> str:
     return _rows(["class", "and class", "one for the other"], rows)
 
 
-def _next(found: Sequence[Mapping[str, Any]], examples: Names, items: Names) -> str:
+def _next(found: Sequence[Mapping[str, Any]], examples: Display, items: Display) -> str:
     rows = [
         [
             items.html(line["item"]),
