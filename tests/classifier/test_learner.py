@@ -76,7 +76,7 @@ def test_variances_within_and_between_classes_in_plain_loops(whiten):
     x, y = classes(n_classes=5, per_class=8, dim=4)
     kept = np.arange(len(y)) % 8 < 2 + y  # of 2 to 6 items
     x, y = x[kept], y[kept]
-    prior = learn_metric(torch.from_numpy(x), y, whiten=whiten)
+    prior = learn_metric(torch.from_numpy(x), y, 0.9 if whiten else None)
     z = x - np.mean([x[y == k].mean(0) for k in range(5)], axis=0)
     if whiten:
         z = z @ prior.whitening.matrix.numpy()
@@ -91,7 +91,7 @@ def test_classes_that_do_not_differ_have_no_variance_between_them():
     x = torch.from_numpy(np.random.default_rng(1).normal(size=(20, 4)))
     y = np.repeat(np.arange(10), 2)
     x = x - torch.stack([x[y == k].mean(0) for k in range(10)])[torch.from_numpy(y)]
-    assert learn_metric(x, y, whiten=False).between == 0
+    assert learn_metric(x, y, None).between == 0
 
 
 def test_the_scale_is_learned_on_classes_that_the_metric_has_not_seen(monkeypatch):
@@ -110,7 +110,8 @@ def test_the_scale_is_learned_on_classes_that_the_metric_has_not_seen(monkeypatc
     monkeypatch.setattr(learner, "draw_similarities", draw)
     learn_prior(torch.from_numpy(x), y, seed=0)
     whole = {tuple(row) for row in x.tolist()}
-    assert len(asked) == 2 * learner.DEALS  # two folds of six classes
+    again = 2 * (len(learner.SHRINKAGES) - 1)  # the first deal, once for each shrinkage
+    assert len(asked) == 2 * learner.DEALS + again  # two folds of six classes
     for known, fold in zip(seen, asked, strict=False):
         assert known | fold == whole
         assert not known & fold
@@ -188,3 +189,22 @@ def test_it_learns_where_gradients_are_off(mode):
     with mode():
         clf = FewShotClassifier().fit(torch.from_numpy(x), y)
     np.testing.assert_array_equal(clf.predict_proba(x), expected)
+
+
+@pytest.mark.parametrize("useful", [True, False])
+def test_held_out_classes_tell_how_strongly_to_whiten(useful):
+    """Noise within classes that the base classes share, or that each class has for itself."""
+    rng = np.random.default_rng(0)
+    sizes = np.ones((20, 12))
+    if useful:
+        sizes[:, :3] = 6
+    else:
+        for k in range(20):
+            sizes[k, rng.permutation(12)[:3]] = 6
+    means = rng.normal(size=(20, 12)) * (1 if useful else sizes.mean(0) * 2)
+    x = (means[:, None] + sizes[:, None] * rng.normal(size=(20, 30, 12))).reshape(-1, 12)
+    y = np.repeat(np.arange(20), 30)
+    tried = [learn_metric(torch.from_numpy(x), y, s).whitening for s in learner.SHRINKAGES]
+    found = learn_prior(torch.from_numpy(x), y, seed=0).whitening
+    same = [torch.equal(found.matrix, each.matrix) for each in tried]
+    assert same == [useful, not useful]

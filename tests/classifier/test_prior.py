@@ -54,13 +54,21 @@ def test_a_number_is_the_plain_cosine(value):
     assert not fixed_prior(value, 3).adapts
 
 
-def test_the_scale_follows_the_distance_between_classes():
-    prior = replace(broad_prior(4), between=2.0)
-    between = torch.tensor([2.0, 4.0, 1.0, 200.0, 1e-3, 0.0, -3.0]).double()
-    expected = [1.0, 2**0.7, 0.5**0.7, 10**0.7] + 3 * [0.1**0.7]
-    assert prior.spread_factor(between).tolist() == pytest.approx(expected)
+def test_the_scale_follows_the_lengths_of_class_means_and_queries():
+    """It is their product (M39): many dimensions tell both, whatever the prior."""
+    prior = replace(broad_prior(4), between=2.0, within=3.0, dimensions=1e12)
+    between, within = torch.tensor([2.0, 4.0, 1.0]).double(), torch.tensor([3.0, 3.0, 6.0]).double()
+    spread, square, count = between + within / 2, 5 * within, torch.full((3, 5), 2.0).double()
+    expected = (between * (between + within) / (2.0 * 5.0)).sqrt()
+    torch.testing.assert_close(prior.spread_factor(spread, square, count), expected)
     for other in (replace(prior, adapts=False), replace(prior, between=0.0)):
-        assert other.spread_factor(between).tolist() == [1.0] * 7
+        assert other.spread_factor(spread, square, count).tolist() == [1.0] * 3
+
+
+def test_base_classes_without_noise_leave_the_factor_finite():
+    prior = replace(broad_prior(4), between=2.0, within=0.0)
+    found = prior.spread_factor(*(torch.tensor(v).double() for v in ([3.0], [1.0], [[2.0, 2.0]])))
+    assert 0.1 < found.item() < 10
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-5, 1.0, 1e5, 1e30])

@@ -273,3 +273,16 @@ def test_odd_examples_give_probabilities(base, n_classes, kind, prior):
         np.testing.assert_allclose(p[len(x) :], 1 / n_classes, atol=1e-6)
     if kind == "identical in a class":
         assert (clf.predict(odd) == y).all()
+
+
+def test_the_order_of_examples_does_not_matter(base):
+    x, y = classes(n_classes=4, per_class=12, seed=5)
+    few = np.arange(len(y)) % 12 < 7
+    order = np.random.default_rng(0).permutation(few.sum())
+    fitted = [
+        FewShotClassifier(prior=base.prior_).fit(x[few][rows], y[few][rows])
+        for rows in (slice(None), order)
+    ]
+    assert fitted[0].task_.correction.any()
+    one, other = (clf.predict_proba(x[~few]) for clf in fitted)
+    np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from varscale.functional import (
     class_spread,
+    class_variances,
     leave_one_out,
     prototypes,
     query_factor,
@@ -147,27 +149,82 @@ def test_classes_about_the_given_origin_move_it_little(generator):
 
 def test_the_spread_of_classes_in_a_plain_loop(generator):
     means = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
-    count = torch.tensor([[1.0, 2.0, 4.0, 8.0], [3.0, 3.0, 3.0, 1.0]]).double()
-    found = class_spread(means, count, 0.7)
+    found = class_spread(means)
     for t in range(2):
         centre = [sum(column) / 4 for column in zip(*means[t].tolist(), strict=True)]
         terms = [
             (v - c) ** 2 for row in means[t].tolist() for v, c in zip(row, centre, strict=True)
         ]
-        noise = 0.7 / 4 * sum(1 / n for n in count[t].tolist())
-        assert found[t].item() == pytest.approx(sum(terms) / 3 - noise)
-    one = class_spread(means[:, :1], count[:, :1], 0.0)
-    assert one.tolist() == [0.0, 0.0]
+        assert found[t].item() == pytest.approx(sum(terms) / 3)
+    assert class_spread(means[:, :1]).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("shot", [1, 5])
-def test_the_spread_of_classes_does_not_depend_on_the_shots(generator, shot):
-    """Whatever the noise of the means, it is that of the classes themselves."""
-    means = torch.randn(400, 6, 10, generator=generator, dtype=torch.float64)
-    noise = torch.randn(400, 6, 10, generator=generator, dtype=torch.float64)
-    count = torch.full((400, 6), float(shot)).double()
-    found = class_spread(means + 2 * noise / shot**0.5, count, 4.0 * 10)
-    assert found.mean().item() == pytest.approx(10, rel=0.1)
+def variances(spread, square, count, **changed):
+    """Factors of the variances of tasks, of one number of examples a class."""
+    base = {"between": 2.0, "within": 3.0, "dimensions": 20.0, "reach": 0.5} | changed
+    given = (torch.as_tensor(v).double() for v in (spread, square, count))
+    return class_variances(*given, **base)
+
+
+def minus_log_posterior(log_b, log_s, spread, square, count):
+    """What the two variances minimise, written as the densities that M39 names."""
+    noise, degrees = np.mean(1 / count), (count - 1).sum()
+    mean, s = 2.0 * np.exp(log_b) + 3.0 * noise * np.exp(log_s), 3.0 * np.exp(log_s)
+    about_means, about_items = 20 * (len(count) - 1), 20 * degrees
+    return (
+        about_means / 2 * (spread / mean + np.log(mean))
+        + about_items / 2 * (square / max(degrees, 1) / s + np.log(s))
+        + (log_b**2 + log_s**2) / (2 * 0.5**2)
+    )
+
+
+@pytest.mark.parametrize("count", [[1, 1, 1, 1], [2, 2, 2, 2, 2], [1, 5, 9]])
+@pytest.mark.parametrize(("more", "inner"), [(1.0, 1.0), (2.0, 0.7), (0.3, 1.5), (0.1, 2.0)])
+def test_variances_of_a_task_are_the_mode(count, more, inner):
+    from scipy.optimize import minimize
+
+    n = np.array(count, dtype=float)
+    spread, square = more * (2 + 3 * np.mean(1 / n)), inner * 3.0 * (n - 1).sum()
+    b, s = variances([spread], [square], [count])
+    best = minimize(
+        lambda x: minus_log_posterior(*x, spread, square, n),
+        [0.0, 0.0],
+        bounds=2 * [(-np.log(10), np.log(10))],
+        tol=1e-14,
+    )
+    np.testing.assert_allclose([b.log().item(), s.log().item()], best.x, atol=1e-4)
+
+
+def test_what_base_classes_show_changes_nothing():
+    for count in ([1.0] * 5, [2.0, 3.0, 4.0]):
+        n = torch.tensor(count).double()
+        spread, square = 2 + 3 * n.reciprocal().mean(), 3 * (n - 1).sum()
+        b, s = variances(spread, square, n)
+        assert (b.item(), s.item()) == pytest.approx((1, 1), abs=1e-12)
+
+
+def test_many_dimensions_tell_both_variances(generator):
+    """The limit without priors: V less the noise of the means, and the variance within."""
+    b, s = variances([5.0], [20.0], [[2.0] * 5], dimensions=1e9)
+    assert s.item() == pytest.approx(20 / 5 / 3, rel=1e-6)
+    assert b.item() == pytest.approx((5 - 20 / 5 / 2) / 2, rel=1e-6)
+
+
+def test_one_example_a_class_divides_what_it_cannot_tell_apart():
+    """A larger spread may be either; the one that makes up more of it takes more."""
+    b, s = variances([2 * 5.0], [0.0], [[1.0] * 5], dimensions=1e9)
+    assert 1 < b.item() < s.item()
+    assert 2 * b.item() + 3 * s.item() == pytest.approx(10, rel=1e-6)
+    none = variances([10.0], [0.0], [[1.0] * 5], reach=1e-6)
+    assert [v.item() for v in none] == pytest.approx([1, 1], abs=1e-6)
+
+
+def test_variances_of_odd_tasks_are_finite():
+    spread = torch.tensor([0.0, 1e300, 1e-300, 5.0])
+    square = torch.tensor([0.0, 1e300, 0.0, 1e-300])
+    for count in ([[1.0]] * 4, [[2.0] * 5] * 4, [[1.0] * 5] * 4):
+        for found in variances(spread, square, count):
+            assert ((found >= 0.1 - 1e-9) & (found <= 10 + 1e-9)).all()
 
 
 def posterior(logits, labels, weight, spread, log_f):

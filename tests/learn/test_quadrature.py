@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from varscale.learn.quadrature import Similarities, fit_law
+from varscale.learn.quadrature import Law, Similarities, fit_law
 
 
 def drawn_from_a_law(generator, *, mean=12.0, offset=0.6, power=0.4, tasks=1500):
@@ -79,3 +79,17 @@ def test_similarities_to_the_own_class_and_to_the_nearest():
     tasks = Similarities(1, similarity, labels, labels, torch.ones(1))
     assert tasks.own.tolist() == [pytest.approx([0.1, 0.5])]
     assert tasks.top.flatten().tolist() == pytest.approx([0.7, 0.5])
+
+
+def test_the_likelihood_of_a_law_in_a_plain_loop(generator):
+    law = Law(mean=7.0, std=0.1, shot_offset=0.6, query_power=0.4, top=0.8)
+    tasks, found = drawn_from_a_law(generator, tasks=3), []
+    for part in tasks:
+        for t in range(3):
+            grown = 7.0 * part.shot / (part.shot + 0.6) * part.factor[t].item()
+            for row, label in zip(
+                part.similarity[t].tolist(), part.labels[t].tolist(), strict=True
+            ):
+                scores = [grown * (max(row) / 0.8) ** -0.4 * s for s in row]
+                found.append(math.log(sum(map(math.exp, scores))) - scores[label])
+    assert law.nll(tasks) == pytest.approx(sum(found) / 9)  # queries of a task are added up

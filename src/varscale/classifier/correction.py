@@ -37,18 +37,27 @@ def correct(
     examples under one that was fitted without them: each part of `FOLDS`, or the first part where
     examples outnumber dimensions.
     """
-    part = deal_examples(labels, place.count.shape[-1], FOLDS)
+    part = deal_examples(place, z, labels, FOLDS)
     folds = FOLDS if z.shape[-2] <= z.shape[-1] else 1
     held = torch.stack([part == fold for fold in range(folds)] + [part < 0], -2)  # the last: none
     return correct_without(prior, place, z, labels, alpha, held)[..., -1, :, :].to(z)
 
 
 def deal_examples(
-    labels: Integer[Tensor, "*task item"], n_way: int, parts: int
+    place: Place,
+    z: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+    parts: int,
 ) -> Integer[Tensor, "*task item"]:
-    """Deal the examples of each class into parts, by turns."""
-    own = torch.nn.functional.one_hot(labels, n_way)
-    return ((own.cumsum(-2) * own).sum(-1) - 1) % parts
+    """Deal the examples of each class into parts, by turns: first what lies next to all classes.
+
+    So the parts do not depend on the order in which examples are given.
+    """
+    middle = place.origin + place.means.mean(-2, keepdim=True)
+    order = torch.linalg.vector_norm(z - middle, dim=-1).argsort(dim=-1, stable=True)
+    own = torch.nn.functional.one_hot(labels.gather(-1, order), place.count.shape[-1])
+    turn = ((own.cumsum(-2) * own).sum(-1) - 1) % parts
+    return torch.empty_like(turn).scatter_(-1, order, turn)
 
 
 def correct_without(

@@ -71,8 +71,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         """Learn a prior from the given classes, unless one was passed, and update it by them.
 
         Args:
-            X: Embeddings, (n, dim). The order of the examples of a class matters a little: it deals
-                them into parts (M40).
+            X: Embeddings, (n, dim), in any order.
             y: Their classes: numbers or strings.
             names: Embedding of the name or description of each class, by class, made by the same
                 embedder. A class without examples is known by its name alone.

@@ -18,8 +18,8 @@ from varscale.classifier.similarities import draw_similarities, join
 from varscale.core.labels import number_classes
 from varscale.core.random import uniform
 from varscale.evaluation.conformal import class_quantiles
-from varscale.functional import Whitening, prototypes
-from varscale.learn.quadrature import GUESS, fit_law
+from varscale.functional import Whitening, class_spread, effective_dimensions, prototypes
+from varscale.learn.quadrature import GUESS, Similarities, fit_law
 
 FOLDS, DEALS = 5, 4
 """Number of folds, and how often classes are dealt into them at random."""
@@ -31,8 +31,11 @@ MOST_DIMENSIONS = 2048
 """With more, estimating a covariance within classes takes too long."""
 LARGEST_BASE = 50_000
 """With more items, a sample of them teaches."""
-SHRINKAGE = 0.9
-"""Of the covariance within classes towards the identity, before whitening by it."""
+SHRINKAGES = (0.9, 0.97)
+"""Of the covariance within classes towards the identity, before whitening by it: strongly, or
+hardly. Held-out base classes tell which."""
+SOME = 1500
+"""Items that tell how many dimensions the variance within classes fills."""
 SPREAD = 0.3
 """How far the scale of a task may differ from what its classes' distance says, in its logarithm.
 
@@ -65,17 +68,29 @@ def learn_prior(
     x, labels = x[torch.from_numpy(kept)], number_classes(labels[kept])
     n_classes = int(labels.max()) + 1
     orders = uniform(seed, "folds", 0, DEALS, n_classes).argsort(1)
-    folds, drawn = min(FOLDS, n_classes // FOLD_CLASSES), []
-    whiten = _is_enough((1 - 1 / folds) * (len(x) - n_classes), x.shape[1])
-    for number in range(folds * DEALS):
-        inside = np.isin(labels, orders[number // folds][number % folds :: folds])
-        metric = learn_metric(x[~inside], number_classes(labels[~inside]), whiten=whiten)
-        fold, numbers = labels[inside], number_classes(labels[inside])
-        drawn += draw_similarities(metric, x[inside], numbers, fold, seed, number)
-    tasks = join(drawn)
+    n_folds = min(FOLDS, n_classes // FOLD_CLASSES)
+    folds = [order[k::n_folds] for order in orders for k in range(n_folds)]
+
+    def hold_out(shrinkage: float | None, numbers: range) -> list[Similarities]:
+        drawn = []
+        for number in numbers:
+            inside = np.isin(labels, folds[number])
+            metric = learn_metric(x[~inside], number_classes(labels[~inside]), shrinkage)
+            fold, renumbered = labels[inside], number_classes(labels[inside])
+            drawn += draw_similarities(metric, x[inside], renumbered, fold, seed, number)
+        return drawn
+
+    shrinkage, deal, later = None, range(n_folds), range(n_folds, len(folds))
+    if _is_enough((1 - 1 / n_folds) * (len(x) - n_classes), x.shape[1]):
+        tried = {s: hold_out(s, deal) for s in SHRINKAGES}
+        shrinkage = min(tried, key=lambda s: _nll(join(tried[s]), n_classes))
+        drawn = tried[shrinkage]
+    else:
+        drawn = hold_out(None, deal)
+    tasks = join(drawn + hold_out(shrinkage, later))
     law = fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS)
     own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in tasks]
-    metric = learn_metric(x, labels, whiten=whiten)
+    metric = learn_metric(x, labels, shrinkage)
     return replace(
         metric,
         **asdict(law),
@@ -117,19 +132,32 @@ def learn_gap(
 
 
 def learn_metric(
-    x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"], *, whiten: bool
+    x: Float[Tensor, "item dim"], labels: Int[np.ndarray, " item"], shrinkage: float | None
 ) -> Prior:
     """Learn origin, axes and variances from classes; the scale is 1."""
     classes, n_classes = torch.from_numpy(labels), int(labels.max()) + 1
-    whitening = Whitening.learn(x, classes, shrinkage=SHRINKAGE if whiten else None)
+    whitening = Whitening.learn(x, classes, shrinkage=shrinkage)
     z = whitening(x.double())
     means = prototypes(z, classes, n_classes)
     counts = torch.bincount(classes)
-    square = torch.bincount(classes, (z - means[classes]).square().sum(-1))
-    within = (square / (counts - 1)).mean().item()
-    spread = (means - means.mean(0)).square().sum().item() / (n_classes - 1)
-    between = spread - within * counts.double().reciprocal().mean().item()
-    return Prior(whitening, 1.0, within=within, between=max(between, 0.0), adapts=True)
+    residual = (z - means[classes]) * (counts / (counts - 1)).sqrt()[classes].unsqueeze(-1)
+    square = torch.bincount(classes, residual.square().sum(-1))
+    within = (square / counts).mean().item()
+    between = class_spread(means).item() - within * counts.double().reciprocal().mean().item()
+    step = -(-len(x) // SOME)
+    dimensions = effective_dimensions(residual[::step], classes[::step])
+    return Prior(
+        whitening,
+        1.0,
+        within=within,
+        between=max(between, 0.0),
+        dimensions=dimensions,
+        adapts=True,
+    )
+
+
+def _nll(tasks: list[Similarities], n_classes: int) -> float:
+    return fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS).nll(tasks)
 
 
 def _is_enough(items: float, dim: int) -> bool:

@@ -119,7 +119,7 @@ def _corrections(
     step = probe_step(z, way)
     some, given = z[::step], labels[::step]
     parts = FOLDS if len(some) <= z.shape[-1] else MANY
-    part = deal_examples(given, way, parts)
+    part = deal_examples(task.place, some, given, parts)
     held = torch.stack([part == fold for fold in range(parts)])
     found = correct_without(task.prior, task.place, some, given, task.alpha, held)
     home += parts  # of those that did not serve, the correction by the others

@@ -72,7 +72,7 @@ class Place:
         means: Class means, from that origin.
         references: The same as unit vectors.
         count: Examples of each class.
-        spread: Factor of the scale for classes so far apart (M39).
+        spread: Factor of the scale for classes that differ and scatter so much (M39).
     """
 
     origin: Float[Tensor, "*task 1 dim"]
@@ -102,6 +102,10 @@ def place_task(
     origin, weight = task_origin(means, z.new_zeros(z.shape[-1]))
     if not prior.adapts:
         origin, weight = torch.zeros_like(origin), torch.zeros_like(weight)
-    spread = prior.spread_factor(class_spread(means, count, prior.within))
+    square = torch.linalg.vector_norm(z, dim=(-2, -1)).square()
+    if names is not None:
+        square = square + (names.count * names.z.square().sum(-1)).sum(-1)
+    square = (square - (count * means.square().sum(-1)).sum(-1)).clamp_min(0)  # about the means
+    spread = prior.spread_factor(class_spread(means), square, count)
     means = means - origin
     return Place(origin, weight, means, normalize(means), count, spread)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from varscale.core.tensors import is_readable
 from varscale.evaluation.conformal import LEVELS, Conformity
-from varscale.functional import Whitening
+from varscale.functional import Whitening, class_variances
+from varscale.functional.prototypes import EPS
 
 ORDINARY = 1e10
 """Embeddings whose largest number is above it, or below one over it, are divided first."""
@@ -20,13 +21,11 @@ LARGEST = 1e300
 """Largest number allowed in embeddings: sums of larger ones may be infinite."""
 
 NUMBERS = (
-    "mean", "std", "shot_offset", "query_power", "top", "within", "between", "spread", "n_classes",
-    "n_items", "adapts", "unit",
+    "mean", "std", "shot_offset", "query_power", "top", "within", "between", "dimensions", "spread",
+    "n_classes", "n_items", "adapts", "unit",
 )  # fmt: skip
-SPREAD_POWER = 0.7
-"""How the scale follows the distance between a task's classes (M39)."""
-WIDEST = 10.0
-"""That distance counts as at most this many times the base classes', and as no less than a part."""
+REACH = 0.5
+"""How far variances of a task may differ from the base classes', in their logarithm (M39)."""
 GUESS, GUESS_SPREAD = 15.0, 1.0
 """Scale without base classes: about what sentence embeddings need; and how far it may differ."""
 
@@ -44,6 +43,7 @@ class Prior:
         top: Similarity of a query and its likeliest class at which it is the scale.
         within: Variance within classes, over all dimensions, of whitened embeddings.
         between: Variance between classes; 0 when it is not known.
+        dimensions: Dimensions that the variance within classes fills.
         spread: How far the scale of a task may differ, as a standard deviation of its logarithm.
         name_gap: From class means to the names of classes, on average, among whitened embeddings;
             `None` when base classes had no names.
@@ -63,6 +63,7 @@ class Prior:
     top: float = 1.0
     within: float = 0.0
     between: float = 0.0
+    dimensions: float = 1.0
     spread: float = 0.0
     name_gap: Float[Tensor, " dim"] | None = None
     conformity: Conformity | None = None
@@ -89,11 +90,27 @@ class Prior:
             z = z.where(unit == 1, smaller(x.double() / unit - mean / unit).to(dtype))
         return z
 
-    def spread_factor(self, between: Float[Tensor, "*task"]) -> Float[Tensor, "*task"]:
-        """Factor of the scale for classes that lie `between` apart (M39)."""
+    def spread_factor(
+        self,
+        spread: Float[Tensor, "*task"],
+        square: Float[Tensor, "*task"],
+        count: Float[Tensor, "*task way"],
+    ) -> Float[Tensor, "*task"]:
+        """Factor of the scale for a task whose classes differ and scatter so much (M39).
+
+        Args:
+            spread: Variance of the class means.
+            square: Squared distances of examples and their class means, summed.
+            count: Examples of each class.
+        """
         if not (self.adapts and self.between):
-            return torch.ones_like(between)
-        return (between / self.between).clamp(1 / WIDEST, WIDEST) ** SPREAD_POWER
+            return torch.ones_like(spread)
+        base = {"between": self.between, "within": max(self.within, EPS * self.between)}
+        b, s = class_variances(
+            spread, square, count, **base, dimensions=self.dimensions, reach=REACH
+        )
+        share = base["between"] / (base["between"] + base["within"])
+        return (b * (share * b + (1 - share) * s)).sqrt()
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """Similarity below which a class rejects a query, by its number of supports (M29).

@@ -41,6 +41,7 @@ from varscale.functional.similarity import (
 )
 from varscale.functional.task import (
     class_spread,
+    class_variances,
     leave_one_out,
     query_factor,
     query_logits,
@@ -48,7 +49,7 @@ from varscale.functional.task import (
     task_origin,
 )
 from varscale.functional.transduction import transduce
-from varscale.functional.whitening import Whitening, within_covariance
+from varscale.functional.whitening import Whitening, effective_dimensions, within_covariance
 
 __all__ = [
     "Condition",
@@ -60,8 +61,10 @@ __all__ = [
     "class_logsumexp",
     "class_means",
     "class_spread",
+    "class_variances",
     "cosine_logits",
     "dot_logits",
+    "effective_dimensions",
     "euclidean_logits",
     "extrapolate_error",
     "film",

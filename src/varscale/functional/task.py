@@ -1,5 +1,7 @@
 """What the examples of one task tell about it: origin, spread, left-out similarities (M37-M41)."""
 
+import math
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
@@ -8,6 +10,12 @@ from varscale.functional.prototypes import EPS
 
 LEAST_TOP = 0.05
 """Smallest similarity to the likeliest class that counts in M41."""
+SCORINGS = 25
+"""Half steps of Fisher scoring in the search of two variances; whole ones may go in circles."""
+LARGEST_LOG = math.log(10)
+"""A variance differs by at most a factor of 10 from the base classes'."""
+LARGEST_RATIO = 1e6
+"""Of a variance that was measured and one that was expected."""
 HALVINGS = 20
 """Bisections in the search of a factor: to a millionth of the prior's range."""
 
@@ -36,25 +44,61 @@ def task_origin(
     centre = means.mean(-2, keepdim=True)  # (*task, 1, dim)
     if way < 2:
         return origin.expand_as(centre), torch.zeros_like(centre[..., :1])
-    spread = (means - centre).square().sum((-2, -1)).div(way - 1)[..., None, None]
+    spread = class_spread(means)[..., None, None]
     distance = way * (centre - origin).square().sum(-1, keepdim=True)
     weight = (1 - spread / distance.clamp_min(EPS**2)).clamp_min(0)
     return origin + weight * (centre - origin), weight
 
 
-def class_spread(
-    means: Float[Tensor, "*task way dim"],
-    count: Float[Tensor, "*task way"],
-    within: Float[Tensor, ""] | float,
-) -> Float[Tensor, "*task"]:
-    r"""How far the classes of a task lie apart, without the noise of their means (M39).
-
-    $\hat b = \frac{1}{K - 1} \sum_k \lVert c_k - \bar c \rVert^2 - \frac{s}{K} \sum_k \frac1{n_k}$,
-    where $s$ is the variance `within` classes, over all dimensions. It may be negative.
-    """
+def class_spread(means: Float[Tensor, "*task way dim"]) -> Float[Tensor, "*task"]:
+    r"""Variance of class means, over all dimensions: $V$ of M37 and M39; 0 of one class."""
     centre = means.mean(-2, keepdim=True)
-    spread = (means - centre).square().sum((-2, -1)) / max(means.shape[-2] - 1, 1)
-    return spread - within * count.reciprocal().mean(-1)
+    return (means - centre).square().sum((-2, -1)) / max(means.shape[-2] - 1, 1)
+
+
+def class_variances(
+    spread: Float[Tensor, "*task"],
+    square: Float[Tensor, "*task"],
+    count: Float[Tensor, "*task way"],
+    *,
+    between: float,
+    within: float,
+    dimensions: float,
+    reach: float,
+) -> tuple[Float[Tensor, "*task"], Float[Tensor, "*task"]]:
+    r"""Variances between and within the classes of a task, as factors of the base classes' (M39).
+
+    The mode of $\log b$ and $\log s$ under normal priors about the base classes' variances, where
+    $V$ has the mean $b + \frac sK \sum_k \frac1{n_k}$ and is as noisy as that of $d (K - 1)$
+    independent numbers, the variance within classes as that of $d \sum_k (n_k - 1)$.
+
+    Args:
+        spread: $V$, the variance of the class means.
+        square: Squared distances of examples and their class means, summed.
+        count: Examples of each class.
+        between: Variance between base classes.
+        within: Variance within them.
+        dimensions: $d$, the dimensions that the noise within classes fills.
+        reach: Standard deviation of both priors.
+    """
+    noise, degrees = count.reciprocal().mean(-1), (count - 1).clamp_min(0).sum(-1)
+    about_means, about_items = dimensions * (count.shape[-1] - 1) / 2, dimensions * degrees / 2
+    own = (square / (degrees.clamp_min(EPS) * within)).clamp_max(LARGEST_RATIO)
+    log_b, log_s = torch.zeros_like(spread), torch.zeros_like(spread)
+    for _ in range(SCORINGS):
+        b, s = between * log_b.exp(), within * noise * log_s.exp()
+        off = about_means * ((spread / (b + s)).clamp_max(LARGEST_RATIO) - 1)
+        b, s = b / (b + s), s / (b + s)  # shares of the mean of V
+        up_b = off * b - log_b / reach**2
+        up_s = off * s + about_items * (own * (-log_s).exp() - 1) - log_s / reach**2
+        bb = about_means * b.square() + reach**-2
+        ss = about_means * s.square() + about_items + reach**-2
+        bs = about_means * b * s
+        twice = 2 * (bb * ss - bs.square())
+        log_b = log_b + ((ss * up_b - bs * up_s) / twice).clamp(-1, 1)
+        log_s = log_s + ((bb * up_s - bs * up_b) / twice).clamp(-1, 1)
+        log_b, log_s = (log.clamp(-LARGEST_LOG, LARGEST_LOG) for log in (log_b, log_s))
+    return log_b.exp(), log_s.exp()
 
 
 def leave_one_out(

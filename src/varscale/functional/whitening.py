@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.functional.prototypes import prototypes
+from varscale.functional.prototypes import EPS, prototypes
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,3 +71,23 @@ def within_covariance(
     labels = labels.to(x.device, non_blocking=True)
     residual = x - prototypes(x, labels, n_classes)[labels]
     return residual.T @ residual / max(len(x) - n_classes, 1)
+
+
+def effective_dimensions(
+    residual: Float[Tensor, "item dim"], labels: Integer[Tensor, " item"]
+) -> float:
+    r"""Dimensions that the noise within classes fills (M39).
+
+    $d = (\operatorname{tr} \Sigma)^2 / \operatorname{tr} \Sigma^2$. Items of different classes are
+    independent, so the mean square of their products is $\operatorname{tr} \Sigma^2$. Without noise
+    it is 1.
+
+    Args:
+        residual: Items, each from the mean of its class.
+        labels: Their classes.
+    """
+    apart = (labels.unsqueeze(0) != labels.unsqueeze(1)).to(residual)
+    products = (residual @ residual.mT).square()
+    trace = residual.square().sum(-1).mean().square()
+    found = trace * apart.sum() / (products * apart).sum().clamp_min(EPS * trace)
+    return min(max(found.nan_to_num().item(), 1.0), float(residual.shape[-1]))

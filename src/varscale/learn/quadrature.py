@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -48,10 +49,18 @@ class Similarities:
         """Similarity of a query and its own class."""
         return self.similarity.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
 
-    @property
+    @cached_property
     def top(self) -> Float[Tensor, "task query 1"]:
         """Similarity of a query and the class that is most similar."""
         return self.similarity.amax(-1, keepdim=True)
+
+    def scores(
+        self, offset: Float[Tensor, ""], power: Float[Tensor, ""], typical: float
+    ) -> Float[Tensor, "task query way"]:
+        """Scores at a scale of 1, by the laws of shots (M23) and queries (M41), in float64."""
+        grown = shot_factor(torch.tensor([self.shot]).double(), offset)
+        scores = self.similarity.double() * query_factor(self.top.double(), power, typical)
+        return scores * (grown * self.factor.double()).unsqueeze(-1).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,13 @@ class Law:
     shot_offset: float
     query_power: float
     top: float
+
+    def nll(self, tasks: Sequence[Similarities]) -> float:
+        """Negative log-likelihood of the queries of some tasks, at the mean of the scale."""
+        power, offset = torch.tensor(self.query_power), torch.tensor(self.shot_offset)
+        scores = (each.scores(offset.double(), power.double(), self.top) for each in tasks)
+        values = [query_nll(self.mean * s, t.labels) for s, t in zip(scores, tasks, strict=True)]
+        return float(torch.stack([value.mean() for value in values]).mean())
 
 
 def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: float) -> Law:
@@ -100,18 +116,15 @@ def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: floa
     parameters = [svs.loc, svs.sigma, log_offset, power]
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
-    tops = [each.top.double() for each in tasks]
-    top = float(np.mean([t.mean().item() for t in tops]).clip(0.05, 1))
+    top = float(np.mean([each.top.double().mean().item() for each in tasks]).clip(0.05, 1))
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         vector_to_parameters(torch.from_numpy(values), parameters)
         q = svs(torch.zeros(1))
         alpha = svs.sample(q, noise)[..., None, None]  # (node, 1, 1, 1)
         total = torch.zeros(len(noise), dtype=torch.float64)
-        for each, t in zip(tasks, tops, strict=True):
-            grown = shot_factor(torch.tensor([each.shot]).double(), log_offset.exp())
-            scores = each.similarity.double() * query_factor(t, power, top)
-            scores = scores * (grown * each.factor.double()).unsqueeze(-1).unsqueeze(-1)
+        for each in tasks:
+            scores = each.scores(log_offset.exp(), power, top)
             total = total + query_nll(alpha * scores, each.labels).mean(-1)
         prior = (power / POWER_SPREAD).square() / (2 * effective_tasks)
         value = (share * total).sum() / len(tasks) + svs.penalty(q) + prior
