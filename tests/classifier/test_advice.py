@@ -6,7 +6,12 @@ import torch
 from conftest import classes
 
 from varscale import FewShotClassifier
-from varscale.classifier.correction import correct_without, left_out_scores
+from varscale.classifier.correction import (
+    FOLDS,
+    correct_without,
+    deal_examples,
+    left_out_scores,
+)
 from varscale.classifier.task import fit_task
 from varscale.functional import choose_covering, extrapolate_error, leave_one_out, query_factor
 from varscale.report.findings import describe_examples
@@ -57,8 +62,9 @@ def test_each_example_gets_the_correction_without_its_part(base):
     scores = task.alpha * left_out_scores(clf.prior_, task.place, z, labels)
     given = task.place.means, task.place.count, task.place.weight
     cosine = leave_one_out(z - task.place.origin, labels, *given)
+    part = deal_examples(task.place, z, labels, FOLDS)
     for i in range(len(y)):
-        held = torch.tensor([[j % 5 % 4 == i % 5 % 4 for j in range(len(y))]])
+        held = (part == part[i]).unsqueeze(0)
         (added,) = correct_without(clf.prior_, task.place, z, labels, task.alpha, held)
         # the weights of its sizes come from all parts together, so only the direction is the same
         without = scores[i] + task.place.unit(z[i : i + 1])[0] @ added.double().mT
