@@ -11,8 +11,9 @@ from varscale.functional.prototypes import EPS
 LEAST_TOP = 0.05
 """Smallest similarity to the likeliest class that counts in M41."""
 SCORINGS = 25
-"""Half steps of Fisher scoring in the search of two variances: to a thousandth. Whole ones may go in
-circles."""
+"""Half steps of Fisher scoring in the search of two variances: to a thousandth.
+
+Whole ones may go in circles."""
 LARGEST_LOG = math.log(10)
 """A variance differs by at most a factor of 10 from the base classes'."""
 LARGEST_RATIO = 1e6
