@@ -155,7 +155,7 @@ def main() -> None:
     done = {(row.part, row.dataset, row.task) for row in read_rows(args.out, Row)}
     for part in args.parts:
         for name in args.only:
-            data = Data(args.data, name)
+            data = Data(args.data / f"{name}_minilm.npz")
             for task in range(TASKS[part]):
                 if (part, name, task) not in done:
                     append_rows(args.out, list(MEASURES[part](data, task)))
