@@ -53,7 +53,7 @@ class Data:
     """Values of C to choose from."""
 
     def __init__(self, file: Path, base: str = "train") -> None:
-        self.base, self.splits = base, {}
+        self.name, self.base, self.splits = file.stem.removesuffix("_minilm"), base, {}
         for split in ("train", "val", "test"):
             items, classes, _ = read_items(file, split)
             self.splits[split] = torch.from_numpy(items), number_classes(classes)
