@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -132,6 +133,11 @@ def test_text_is_escaped():
 
 def test_nothing_to_draw():
     assert render(lambda figure: False) == ""
+
+
+def test_a_page_without_matplotlib_says_what_it_leaves_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "needs matplotlib, <code>pip install matplotlib</code>" in render(lambda figure: None)
 
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):

@@ -88,8 +88,11 @@ def paragraph(text: str, kind: str = "") -> str:
 
 def render(draw: Callable[[Any], object], *, width: float = 9.0, height: float = 3.4) -> str:
     """Render what a function draws on a matplotlib figure as SVG; empty if it returns `False`."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        return paragraph("A plot is left out: it needs matplotlib, `pip install matplotlib`.")
 
     colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings: Any = dict.fromkeys(colours, GREY)

