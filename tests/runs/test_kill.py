@@ -15,6 +15,8 @@ import time
 
 import pytest
 
+pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
+
 STEPS = 300
 KILLS = int(os.environ.get("VARSCALE_KILLS", "3"))
 SCALERS = {

@@ -15,8 +15,12 @@ from varscale.cli.parser import command, option
 )
 def run(args: Namespace) -> None:
     """Measure, and print each ratio beside its target."""
-    from varscale import bench  # brings Fabric
-
+    try:
+        from varscale import bench  # brings Fabric
+    except ImportError as error:
+        raise ValueError(
+            f"Measuring speed needs the extra 'train' ({error}): pip install 'varscale[train]'."
+        ) from error
     ratios = bench.run(args.repeats, args.parts)
     table = Table("ratio", "measured", "target", "met", "what it is")
     for ratio in ratios:
