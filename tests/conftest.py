@@ -5,6 +5,7 @@ import os
 # Models are tiny here: a second thread would only wait. Child processes inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import extras
 import hypothesis
 import jaxtyping
 import numpy as np
@@ -21,6 +22,11 @@ from varscale.data.readers import ReaderOptions
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+
+def pytest_configure(config):
+    """Skip what lacks an extra, in the doctests of the library too."""
+    config.pluginmanager.register(extras)
 
 
 @pytest.fixture(scope="session", autouse=True)
