@@ -127,6 +127,7 @@ def test_unwritable_sheet(tmp_path, capsys):
 
 
 def test_a_dataset_that_is_not_prepared_is_one_command_away(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     for name, command in {

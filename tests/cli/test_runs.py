@@ -29,6 +29,7 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def runs(tiny_images, tmp_path_factory):
     """Two methods, two seeds each."""
+    pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
     root = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         for name, more in {"pn": [], "svs": ["--scaler", "svs"]}.items():

@@ -45,6 +45,7 @@ def make_jobs(**changed):
 
 @pytest.fixture(scope="module")
 def serial(tiny_images, tmp_path_factory):
+    pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
     path = tmp_path_factory.mktemp("serial")
     results = Results(path / "results")
     rows = list(reproduce(make_jobs(), results, path / "runs"))
