@@ -29,7 +29,7 @@ def _excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
         words = (
             f"No module named '{package}",
             f"{package} is not installed",
-            f"[{extra}]",
+            f"varscale[{extra}]",
             *BROKEN,
         )
         if any(word in told for word in words):
