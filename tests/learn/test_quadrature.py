@@ -93,3 +93,11 @@ def test_the_likelihood_of_a_law_in_a_plain_loop(generator):
                 scores = [grown * (max(row) / 0.8) ** -0.4 * s for s in row]
                 found.append(math.log(sum(map(math.exp, scores))) - scores[label])
     assert law.nll(tasks) == pytest.approx(sum(found) / 9)  # queries of a task are added up
+
+
+def test_some_of_the_tasks(generator):
+    whole = drawn_from_a_law(generator, tasks=5)[1]
+    some = whole.every(2)
+    assert some.shot == whole.shot
+    for name in ("similarity", "labels", "classes", "factor"):
+        assert torch.equal(getattr(some, name), getattr(whole, name)[[0, 2, 4]])

@@ -83,7 +83,9 @@ def learn_prior(
     shrinkage, deal, later = None, range(n_folds), range(n_folds, len(folds))
     if _is_enough((1 - 1 / n_folds) * (len(x) - n_classes), x.shape[1]):
         tried = {s: hold_out(s, deal) for s in SHRINKAGES}
-        shrinkage = min(tried, key=lambda s: _nll(join(tried[s]), n_classes))
+        some = {s: [each.every(4) for each in join(tried[s])] for s in tried}
+        laws = {s: fit_law(some[s], effective_tasks=n_classes / 2, init=GUESS) for s in tried}
+        shrinkage = min(tried, key=lambda s: laws[s].nll(some[s]))
         drawn = tried[shrinkage]
     else:
         drawn = hold_out(None, deal)
@@ -140,12 +142,13 @@ def learn_metric(
     z = whitening(x.double())
     means = prototypes(z, classes, n_classes)
     counts = torch.bincount(classes)
-    residual = (z - means[classes]) * (counts / (counts - 1)).sqrt()[classes].unsqueeze(-1)
+    residual = z - means[classes]
     square = torch.bincount(classes, residual.square().sum(-1))
-    within = (square / counts).mean().item()
+    within = (square / (counts - 1)).mean().item()
     between = class_spread(means).item() - within * counts.double().reciprocal().mean().item()
-    step = -(-len(x) // SOME)
-    dimensions = effective_dimensions(residual[::step], classes[::step])
+    some = slice(None, None, -(-len(x) // SOME))
+    unbiased = (counts / (counts - 1)).sqrt()[classes[some]].unsqueeze(-1)
+    dimensions = effective_dimensions(residual[some] * unbiased, classes[some])
     return Prior(
         whitening,
         1.0,
@@ -154,10 +157,6 @@ def learn_metric(
         dimensions=dimensions,
         adapts=True,
     )
-
-
-def _nll(tasks: list[Similarities], n_classes: int) -> float:
-    return fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS).nll(tasks)
 
 
 def _is_enough(items: float, dim: int) -> bool:

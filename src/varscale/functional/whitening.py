@@ -86,8 +86,9 @@ def effective_dimensions(
         residual: Items, each from the mean of its class.
         labels: Their classes.
     """
-    apart = (labels.unsqueeze(0) != labels.unsqueeze(1)).to(residual)
-    products = (residual @ residual.mT).square()
+    same = labels.unsqueeze(0) == labels.unsqueeze(1)
+    products = (residual @ residual.mT).masked_fill_(same, 0)
     trace = residual.square().sum(-1).mean().square()
-    found = trace * apart.sum() / (products * apart).sum().clamp_min(EPS * trace)
+    pairs = same.numel() - same.sum()
+    found = trace * pairs / products.square().sum().clamp_min(EPS * trace)
     return min(max(found.nan_to_num().item(), 1.0), float(residual.shape[-1]))

@@ -54,6 +54,11 @@ class Similarities:
         """Similarity of a query and the class that is most similar."""
         return self.similarity.amax(-1, keepdim=True)
 
+    def every(self, step: int) -> "Similarities":
+        """Every `step`-th task."""
+        tensors = (self.similarity, self.labels, self.classes, self.factor)
+        return Similarities(self.shot, *(tensor[::step] for tensor in tensors))
+
     def scores(
         self, offset: Float[Tensor, ""], power: Float[Tensor, ""], typical: float
     ) -> Float[Tensor, "task query way"]:
