@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
+Report = pytest.TestReport | pytest.CollectReport
 EXTRAS = {
     **dict.fromkeys(("lightning_fabric", "tensorboard", "matplotlib"), "train"),
     "pooch": "download",
@@ -23,7 +24,7 @@ BROKEN = ("cannot import name", "has no attribute 'run'")
 """Said of a module of varscale that could not be imported before for want of a package."""
 
 
-def _excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+def _excuse(report: Report) -> None:
     told = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
     for package, extra in LACKING.items():
         words = (
@@ -39,18 +40,12 @@ def _excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip a test."""
+def pytest_runtest_makereport() -> Generator[None, Report, Report]:
+    """Skip a test, or a module that cannot be imported."""
     report = yield
     if report.failed:
         _excuse(report)
     return report
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skip a module that cannot be imported."""
-    report = yield
-    if report.failed:
-        _excuse(report)
-    return report
+pytest_make_collect_report = pytest_runtest_makereport

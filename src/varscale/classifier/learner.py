@@ -34,6 +34,8 @@ LARGEST_BASE = 50_000
 SHRINKAGES = (0.9, 0.97)
 """Of the covariance within classes towards the identity, before whitening by it: strongly, or
 hardly. Held-out base classes tell which."""
+EVERY = 4
+"""Every how many-th task of the first deal serves to choose it."""
 SOME = 1500
 """Items that tell how many dimensions the variance within classes fills."""
 SPREAD = 0.3
@@ -80,16 +82,10 @@ def learn_prior(
             drawn += draw_similarities(metric, x[inside], renumbered, fold, seed, number)
         return drawn
 
-    shrinkage, deal, later = None, range(n_folds), range(n_folds, len(folds))
-    if _is_enough((1 - 1 / n_folds) * (len(x) - n_classes), x.shape[1]):
-        tried = {s: hold_out(s, deal) for s in SHRINKAGES}
-        some = {s: [each.every(4) for each in join(tried[s])] for s in tried}
-        laws = {s: fit_law(some[s], effective_tasks=n_classes / 2, init=GUESS) for s in tried}
-        shrinkage = min(tried, key=lambda s: laws[s].nll(some[s]))
-        drawn = tried[shrinkage]
-    else:
-        drawn = hold_out(None, deal)
-    tasks = join(drawn + hold_out(shrinkage, later))
+    enough = _is_enough((1 - 1 / n_folds) * (len(x) - n_classes), x.shape[1])
+    first = {s: hold_out(s, range(n_folds)) for s in (SHRINKAGES if enough else (None,))}
+    shrinkage = _choose(first, n_classes)
+    tasks = join(first[shrinkage] + hold_out(shrinkage, range(n_folds, len(folds))))
     law = fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS)
     own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in tasks]
     metric = learn_metric(x, labels, shrinkage)
@@ -157,6 +153,18 @@ def learn_metric(
         dimensions=dimensions,
         adapts=True,
     )
+
+
+def _choose(tried: dict[float | None, list[Similarities]], n_classes: int) -> float | None:
+    """The shrinkage under which the best law explains held-out tasks best."""
+    if len(tried) == 1:
+        return next(iter(tried))
+    values = {}
+    for shrinkage, drawn in tried.items():
+        some = [each.every(EVERY) for each in join(drawn)]
+        law = fit_law(some, effective_tasks=n_classes / 2, init=GUESS)
+        values[shrinkage] = law.nll(some)
+    return min(values, key=values.__getitem__)
 
 
 def _is_enough(items: float, dim: int) -> bool:
