@@ -102,7 +102,7 @@ from five shots on. One example a class cannot tell whether classes lie further 
 more (M39). Those of Relations scatter more, so at one shot a prior from intents is too sure of
 them; from two on the examples correct most of that, not all. Thresholds of sets are calibrated by
 classes, not by items: with few base classes they are low, and the sets cover more than was asked
-for. LAC's are smaller, and cover too little.
+for. LAC's are smaller by what they cover less.
 
 """
 """What the rows cannot say themselves."""

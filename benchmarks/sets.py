@@ -6,7 +6,7 @@ DATA is a folder with `banking77_minilm.npz`, `clinc150_minilm.npz` and `clinc15
 Each seed deals all classes of a dataset into two halves, base and new; tasks are of new classes, 10
 ways, 1 and 5 shots, 10 queries a class. Base classes have at most 60 items.
 
-- `similarity`: sets of `FewShotClassifier.predict_set`, with a prior learned on all base classes.
+- `predict_set`: sets of `FewShotClassifier.predict_set`, with a prior learned on all base classes.
   It promises nothing for an error of `least` or less: 1 / (base classes + 1).
 - `LAC`: split conformal prediction with the score 1 - p of the true class, as in MAPIE. The prior
   is learned on one half of the base classes; as many tasks of the other half calibrate the sets.
@@ -39,11 +39,12 @@ from varscale.core.labels import number_classes
 from varscale.core.random import uniform
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
+from varscale.evaluation.conformal import prediction_set
 
 FILE = Path(__file__).with_name("sets.csv")
 DATASETS = ("banking77", "clinc150")
 FOREIGN = {"clinc150": "clinc150_oos_minilm.npz"}
-OURS, LAC = "similarity", "LAC"
+OURS, LAC = "predict_set", "LAC"
 WAY, SHOTS, QUERIES, CHUNK = 10, (1, 5), 10, 20
 ERRORS = (0.05, 0.1, 0.2)
 SEEDS, TASKS, MOST_ITEMS = 16, 100, 60
@@ -172,12 +173,12 @@ def lac_sets(answers: Answers, bar: float) -> Tensor:
     return 1 - answers.probability.double() <= bar
 
 
-def similarity_sets(answers: Answers, prior: Prior, shot: int, error: float) -> Tensor:
-    """Classes that do not reject a query, as in `FewShotClassifier.predict_set`."""
+def our_sets(answers: Answers, prior: Prior, shot: int, error: float) -> Tensor:
+    """Likely classes that do not reject a query, as in `FewShotClassifier.predict_set`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an error below `least` rejects nothing
         floor = prior.floor(torch.full((answers.similarity.shape[-1],), shot), error)
-    return answers.similarity >= floor
+    return prediction_set(answers.similarity >= floor, answers.probability, error)
 
 
 def areas(known: Answers, foreign: Answers | None) -> list[float]:
@@ -212,7 +213,7 @@ def measure(name: str, data: Items, seed: int, tasks: int, foreign: Tensor | Non
             if method == OURS:
                 least = prior.conformity.smallest_share(torch.full((WAY,), shot))
             for error in ERRORS:
-                rule = partial(similarity_sets, prior=prior, shot=shot, error=error)
+                rule = partial(our_sets, prior=prior, shot=shot, error=error)
                 if method == LAC:
                     rule = partial(lac_sets, bar=quantile(calibration, error))
                 kept = rule(known)

@@ -1,4 +1,4 @@
-"""The promise of rejection: at most so many of the known, whatever classes there are."""
+"""The promises of rejection and of sets, whatever classes there are."""
 
 from functools import lru_cache
 
@@ -8,7 +8,12 @@ import torch
 from conftest import classes
 
 from varscale import FewShotClassifier
-from varscale.evaluation.conformal import LEVELS, Conformity, class_quantiles
+from varscale.evaluation.conformal import (
+    LEVELS,
+    Conformity,
+    class_quantiles,
+    prediction_set,
+)
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -95,3 +100,34 @@ def test_near_duplicates_are_not_rejected_for_their_rounding():
     queries = centres[y] + 1e-5 * draw.normal(size=(400, 64))
     for dtype in (np.float64, np.float32):
         assert clf.is_unknown(queries.astype(dtype), 0.3).mean() <= 0.3
+
+
+def test_a_set_leaves_out_the_least_likely_of_the_accepted_classes():
+    p = torch.tensor([[0.5, 0.3, 0.12, 0.08], [0.4, 0.4, 0.1, 0.1], [0.97, 0.02, 0.01, 0.0]])
+    accepted = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [0, 1, 1, 0]]).bool()
+    for error, expected in {
+        0.01: [[1, 1, 1, 1], [1, 1, 1, 1], [0, 1, 0, 0]],
+        0.1: [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 0, 0]],  # equal ones stay together
+        0.21: [[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0]],
+        0.99: [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0]],  # never empty
+    }.items():
+        assert prediction_set(accepted, p, error).tolist() == torch.tensor(expected).bool().tolist()
+    nothing = torch.zeros(1, 4).bool()
+    assert not prediction_set(nothing, p[:1], 0.1).any()
+    assert prediction_set(~nothing, 0 * p[:1], 0.1).all()  # too small to tell them apart
+
+
+@pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
+def test_sets_cover_the_true_class_and_are_small():
+    """Over draws of base and new classes; sets by similarity alone are larger."""
+    covered, size, accepted = [], [], []
+    for seed, prior in enumerate(scales()):
+        x, y = classes(seed=2000 + seed, n_classes=20, per_class=30)
+        few = np.arange(len(y)) % 30 < 2
+        clf = FewShotClassifier(prior=prior).fit(x[few], y[few])
+        found = clf.predict_set(x[~few], 0.2)
+        covered.append(found[np.arange(len(found)), y[~few]].mean())
+        size.append(found.sum(1).mean())
+        accepted.append(clf._accepted(x[~few].astype(np.float64), 0.2).sum(1).mean())
+    assert np.mean(covered) > 0.8 - 0.03
+    assert np.mean(size) < 0.8 * np.mean(accepted)

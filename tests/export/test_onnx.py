@@ -246,7 +246,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
 def test_export_says_what_is_not_installed(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["export", str(tmp_path), str(tmp_path / "x.onnx")]) == 2
-    assert 'pip install "varscale[export]"' in capsys.readouterr().err
+    assert "pip install 'varscale[export]'" in capsys.readouterr().err
 
 
 def test_the_command_prints_nothing_but_its_answer(tmp_path):

@@ -20,6 +20,7 @@ from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
 from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior, unit_of
 from varscale.classifier.task import fit_task
+from varscale.evaluation.conformal import prediction_set
 
 UNKNOWN = "unknown"
 """The answer of `predict` to a query that it rejects."""
@@ -162,20 +163,23 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         if reject is None:
             return labels
         labels = labels.astype(object)
-        labels[~self._sets(items, reject).any(-1)] = UNKNOWN
+        labels[~self._accepted(items, reject).any(-1)] = UNKNOWN
         return labels
 
     def predict_set(self, X: ArrayLike, error: float = 0.1) -> np.ndarray:
         """The classes that each query may belong to: true or false, (n, classes).
 
-        The true class is among them for at least a share 1 - `error` of the queries, on average
-        over base and new classes (M42). A query without any belongs to none of the classes.
+        Left out are classes that the query does not resemble, and the least likely of the others.
+        The true class is in the set for about a share 1 - `error` of the queries, on average over
+        base and new classes (M42). A query without any belongs to none of the classes.
         """
-        return self._sets(self._queries(X), error)
+        items = self._queries(X)
+        known, p = self._accepted(items, error), self._probabilities(items)
+        return np.asarray(prediction_set(torch.from_numpy(known), torch.from_numpy(p), error))
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes; see `reject` of `predict`."""
-        return np.asarray(~self._sets(self._queries(X), reject).any(-1))
+        return np.asarray(~self._accepted(self._queries(X), reject).any(-1))
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to its most similar class; low if it is unknown."""
@@ -292,9 +296,9 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
             out[part] = self.task_.log_probabilities(z).exp().numpy()
         return out
 
-    def _sets(self, items: np.ndarray, error: float) -> np.ndarray:
+    def _accepted(self, items: np.ndarray, share: float) -> np.ndarray:
         """Classes that do not reject each query."""
-        floor = self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), error)
+        floor = self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), share)
         out = np.empty((len(items), len(self.classes_)), dtype=bool)
         for part, z in self._chunks(items):
             out[part] = (self.task_.similarity(z) >= floor).numpy()

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
+from varscale.core.extras import needs
 
 
 @command(
@@ -15,12 +16,8 @@ from varscale.cli.parser import command, option
 )
 def run(args: Namespace) -> None:
     """Measure, and print each ratio beside its target."""
-    try:
+    with needs("train", "Measuring speed"):
         from varscale import bench  # brings Fabric
-    except ImportError as error:
-        raise ValueError(
-            f"Measuring speed needs the extra 'train' ({error}): pip install 'varscale[train]'."
-        ) from error
     ratios = bench.run(args.repeats, args.parts)
     table = Table("ratio", "measured", "target", "met", "what it is")
     for ratio in ratios:

@@ -7,6 +7,7 @@ from jsonargparse import Namespace
 
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
+from varscale.core.extras import needs
 
 
 @command(
@@ -39,12 +40,10 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file to write in an existing folder, got {file}.")
     if file.exists() and (file.samefile(model) or model.resolve() in file.resolve().parents):
         raise ValueError(f"Expected a file to write that is not read, got {file}.")
-    try:
+    with needs("export", "Export"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ValueError(f'Export needs {error.name}: pip install "varscale[export]".') from error
     export = _classifier if model.is_file() else _run
     facts, said = export(args, model, file)
     size = file.stat().st_size

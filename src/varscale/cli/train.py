@@ -15,6 +15,7 @@ from varscale.cli.output import reply
 from varscale.cli.parser import Parser, command, option, take
 from varscale.cli.progress import Bar
 from varscale.core.allocator import keep_memory
+from varscale.core.extras import needs
 from varscale.core.registry import Registry
 from varscale.data import Dataset
 from varscale.hosts import HOSTS
@@ -155,12 +156,8 @@ def show(args: Namespace, path: Path, config: TrainConfig) -> None:
 
 def train_with_progress(path: Path, config: TrainConfig) -> None:
     """Train a run to its end, with progress on stderr."""
-    try:
+    with needs("train", "Training"):
         from varscale.runs.trainer import train
-    except ImportError as error:
-        raise ValueError(
-            f"Training needs the extra 'train' ({error}): pip install 'varscale[train]'."
-        ) from error
     keep_memory()
     with Bar(path.name) if is_main() else nullcontext() as bar:
         for metrics in train(path, config):

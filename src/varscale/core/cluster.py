@@ -2,16 +2,13 @@
 
 from typing import Any
 
+from varscale.core.extras import needs
+
 
 def connect(scheduler: str | None, workers: int = 1) -> Any:
     """Connect to a scheduler, `tcp://host:port`, or start `workers` processes of this machine."""
-    try:
+    with needs("cluster", "Work in several processes"):
         from dask import distributed
-    except ImportError as error:
-        raise ValueError(
-            f"Several processes at once need the extra 'cluster' ({error}): "
-            "pip install 'varscale[cluster]'."
-        ) from error
     dask: Any = distributed  # it has no types
     where: dict[str, Any] = {"address": scheduler}
     if scheduler is None:

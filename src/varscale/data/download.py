@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from varscale.core.extras import needs
 from varscale.core.registry import unknown
 
 FILES = {
@@ -24,12 +25,8 @@ def download(name: str, folder: Path, url: str | None = None) -> Path:
     """
     if name not in FILES:
         raise unknown("dataset to download", name, FILES)
-    try:
+    with needs("download", "Downloading"):
         import pooch
-    except ImportError as error:
-        raise ValueError(
-            "Downloading needs the package pooch. Install it: pip install 'varscale[download]'."
-        ) from error
     base, checksums = FILES[name]
     base = (url or base).rstrip("/") + "/"
     try:

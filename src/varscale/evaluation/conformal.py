@@ -1,10 +1,10 @@
-"""When to answer "none of these": conformal thresholds from held-out classes."""
+"""Which classes a query may belong to, if any: conformal thresholds from held-out classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LEVELS = 1001
@@ -80,3 +80,18 @@ def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]]) -> Conformity:
         rows.append(values[order][place])
         n_classes.append(int((size > 0).sum()))
     return Conformity(torch.tensor(shots), torch.stack(rows), torch.tensor(n_classes))
+
+
+def prediction_set(
+    accepted: Bool[Tensor, "*query way"], probability: Float[Tensor, "*query way"], error: float
+) -> Bool[Tensor, "*query way"]:
+    """The accepted classes of each query, without the least likely ones (M42).
+
+    Those that are left out have at most `error` of the probability together. Equally likely classes
+    are left out together or not at all; the likeliest one that is accepted stays.
+    """
+    p = probability.double() * accepted
+    ordered = p.sort(-1).values
+    last = torch.searchsorted(ordered, p, right=True) - 1
+    unlikely = ordered.cumsum(-1).gather(-1, last) <= error
+    return accepted & (~unlikely | (p == ordered[..., -1:]))

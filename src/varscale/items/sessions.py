@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from varscale.core.extras import needs
+
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
@@ -13,10 +15,8 @@ def open_session(graph: str | bytes, where: str = "The graph") -> "InferenceSess
         graph: Path of the file, or its content.
         where: Its name in messages.
     """
-    try:
+    with needs("onnx", where):
         import onnxruntime
-    except ImportError as error:
-        raise ValueError(f"{where} needs {error.name}: pip install 'varscale[onnx]'.") from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from varscale.core.extras import needs
+
 Cells = dict[str, list[Any]]
 """Cells of some rows, by column."""
 
@@ -175,10 +177,8 @@ class ParquetTable(Table):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        try:
+        with needs("parquet", str(path)):
             import pyarrow.parquet as parquet
-        except ImportError as error:
-            raise ValueError(f"{path} needs pyarrow: pip install 'varscale[parquet]'.") from error
         try:
             self.file = parquet.ParquetFile(path, pre_buffer=False)  # it would keep what was read
         except Exception as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from varscale.core.extras import needs
 from varscale.core.files import file_hash
 from varscale.data.images import decode_picture
 from varscale.items.embedders.base import EMBEDDERS, Embedder
@@ -93,12 +94,8 @@ class OnnxFile(Embedder):
         beside = path.with_name(TOKENIZER)
         if not beside.is_file():
             raise ValueError(f"Expected {TOKENIZER} beside {path}, which takes tokens, got none.")
-        try:
+        with needs("onnx", "This embedder"):
             from tokenizers import Tokenizer
-        except ImportError as error:
-            raise ValueError(
-                f"This embedder needs {error.name}: pip install 'varscale[onnx]'."
-            ) from error
         self.tokenizer = Tokenizer.from_file(str(beside))
         self.tokenizer.enable_padding()
         if self.tokenizer.truncation is None:

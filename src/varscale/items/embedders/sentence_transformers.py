@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from varscale.core.extras import needs
 from varscale.items.embedders.base import EMBEDDERS, Embedder, folder_hash
 
 
@@ -51,13 +52,9 @@ def load_offline(folder: Path) -> Any:
     """Load a model from a folder, without a look at any hub."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
+    with needs("text", "This embedder"):
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging
-    except ImportError as error:
-        raise ValueError(
-            f"This embedder needs {error.name}: pip install 'varscale[text]'."
-        ) from error
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
@@ -76,14 +73,10 @@ def _find(name: str, download: bool) -> Path:
             "allow its download: --download."
         )
     os.environ.pop("HF_HUB_OFFLINE", None)
-    try:
+    with needs("text", "Downloading"):
         from huggingface_hub import snapshot_download
-
+    try:
         return Path(snapshot_download(name))
-    except ImportError as error:
-        raise ValueError(
-            f"Downloading needs {error.name}: pip install 'varscale[text]'."
-        ) from error
     except Exception as error:
         why = " ".join(str(error).split())[:200]
         raise ValueError(f"{name} cannot be downloaded: {why}.") from error
