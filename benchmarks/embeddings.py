@@ -118,7 +118,7 @@ def without_correction(data: Data, way: int, shot: int) -> Predict:
 PARTS = {
     "without the task's origin (M37)": at_base_origin,
     "without the task's variances (M39)": partial(ours, change=lambda p: replace(p, between=0.0)),
-    "without the left-out scale (M39)": partial(ours, change=lambda p: replace(p, spread=0.0)),
+    "without the factor of the scale (M39)": partial(ours, change=lambda p: replace(p, spread=0.0)),
     "without the correction (M40)": without_correction,
     "without the query's factor (M41)": partial(ours, change=lambda p: replace(p, query_power=0.0)),
     "the prior as it is": partial(ours, change=lambda p: replace(p, adapts=False)),

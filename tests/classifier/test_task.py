@@ -12,7 +12,7 @@ from varscale import FewShotClassifier
 from varscale.classifier import Prior
 from varscale.classifier.prior import broad_prior
 from varscale.classifier.task import fit_task
-from varscale.functional import Whitening, leave_one_out, normalize, prototypes
+from varscale.functional import Whitening, class_spread, leave_one_out, normalize, prototypes
 
 
 def plain_prior(generator, *, dim=6, **more):
@@ -128,6 +128,33 @@ def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes):
     best = log_f[(own - log_f.square() / 2).argmax()].exp()
     assert task.factor.item() == pytest.approx(best.item(), rel=1e-3)
     assert task.alpha.item() == pytest.approx(prior.mean * best.item(), rel=1e-3)
+
+
+def test_a_scale_is_less_certain_far_from_the_base_classes():
+    """At one shot; a second example tells more than the distance."""
+    prior = Prior(Whitening(torch.ones(6)), 11.0, spread=0.1, n_classes=12, adapts=True)
+    items, labels, query = task_of([1, 1, 1, 1])
+    std = []
+    for move in (0.0, 1.0, 3.0, 30.0):
+        task = fit_task(prior, items + move, labels, 4)
+        means = task.place.means + task.place.origin
+        centre, spread = means.mean(-2), class_spread(means)
+        squared = ((centre.square().sum() - spread / 4) / spread).clamp(0, 1)
+        assert task.std.item() == pytest.approx((0.01 + squared.item()) ** 0.5, rel=1e-6)
+        std.append(task.std.item())
+        p = task.log_probabilities(task.embed(query + move)).exp()
+        torch.testing.assert_close(p.sum(-1), torch.ones(len(query)).double())
+        certain = replace(task, std=torch.zeros(())).log_probabilities(task.embed(query + move))
+        assert p.amax(-1).mean() < certain.exp().amax(-1).mean()
+        assert torch.equal(p.argmax(-1), certain.argmax(-1))
+    assert std == sorted(std)
+    assert std[-1] > 0.9 > 0.5 > std[0]
+    twice = fit_task(prior, (items + 30).repeat(2, 1), labels.repeat(2), 4)
+    assert twice.std < std[-1]
+    unlearned = fit_task(replace(broad_prior(6), spread=0.4), items + 30, labels, 4)
+    assert unlearned.std.item() == pytest.approx(0.4)
+    assert fit_task(replace(prior, spread=0.0), items, labels, 4).std == 0
+    assert fit_task(replace(prior, adapts=False), items, labels, 4).std == 0
 
 
 @pytest.mark.parametrize("sizes", [[2, 3, 1], [1, 1, 1], [6, 6, 6]])

@@ -16,7 +16,13 @@ from varscale.classifier.prior import broad_prior
 from varscale.data import Dataset, EpisodeSampler
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split
-from varscale.functional import Whitening, fit_probe, query_logits, scale_factor
+from varscale.functional import (
+    Whitening,
+    average_log_softmax,
+    fit_probe,
+    query_logits,
+    scale_factor,
+)
 from varscale.hosts import HOSTS
 from varscale.learn import optimizers
 from varscale.learn.step import clip_gradients
@@ -82,9 +88,11 @@ def test_the_classifier_stays_on_its_device():
         place = place_task(prior, prior.embed(x), labels, 12)
         alpha = prior.mean * place.spread
         scores = left_out_scores(prior, place, prior.embed(x), labels)
-        factor = scale_factor(scores, labels, torch.ones_like(x[:, 0]), prior.spread)
+        spread = prior.scale_spread(place.shift)
+        factor, std = scale_factor(scores, labels, torch.ones_like(x[:, 0]), spread)
         weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)
         logits = query_logits(place.unit(x), place.references, weights, power=0.3, typical=0.5)
+        log_p = average_log_softmax(logits, std)
         floor = conformity.thresholds(count, 0.1)
-    tensors = [scores, factor, weights, logits, floor]
+    tensors = [scores, factor, weights, logits, log_p, floor]
     assert {t.device for t in tensors} == {META}

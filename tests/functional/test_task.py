@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from varscale.functional import (
+    average_log_softmax,
     class_spread,
     class_variances,
     leave_one_out,
@@ -234,6 +235,11 @@ def posterior(logits, labels, weight, spread, log_f):
     return (weight * own).sum(-1) - log_f.square() / (2 * spread**2)
 
 
+def factor(logits, labels, weight, spread):
+    """The factor alone, for a spread that all tasks share."""
+    return scale_factor(logits, labels, weight, torch.full(labels.shape[:-1], spread).double())[0]
+
+
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("size", [0.3, 3.0, 30.0])
 def test_the_factor_is_the_best_on_a_fine_grid(generator, size, spread):
@@ -241,33 +247,66 @@ def test_the_factor_is_the_best_on_a_fine_grid(generator, size, spread):
     labels = torch.randint(4, (3, 12), generator=generator)
     logits.scatter_add_(-1, labels[..., None], torch.full((3, 12, 1), size / 2).double())
     weight = (torch.arange(12) % 4 != 0).double().expand(3, 12)
-    found = scale_factor(logits, labels, weight, spread)
+    found, std = scale_factor(logits, labels, weight, torch.full((3,), spread).double())
     log_f = torch.linspace(-4 * spread, 4 * spread, 20001).double()
     for t in range(3):
         values = posterior(logits[t], labels[t], weight[t], spread, log_f)
         best = log_f[values.argmax()].item()
         assert math.log(found[t].item()) == pytest.approx(best, abs=1e-3 * spread)
+        assert 0 < std[t] < spread
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+def test_what_examples_leave_uncertain(generator, spread):
+    """The information is what is expected of labels that the scores themselves give."""
+    logits = torch.randn(1, 8, 3, generator=generator, dtype=torch.float64)
+    labels, weight = torch.randint(3, (1, 8), generator=generator), torch.ones(1, 8).double()
+    found, std = scale_factor(logits, labels, weight, torch.tensor([spread]).double())
+    expected = torch.zeros(1).double()
+    for i, scores in enumerate(found * logits[0]):
+        for k, p in enumerate(scores.softmax(-1)):
+
+            def log_p(u, i=i, k=k):
+                return (found * u.exp() * logits[0, i]).log_softmax(-1)[k]
+
+            expected += p * torch.func.grad(log_p)(torch.zeros(()).double()).square()
+    torch.testing.assert_close(std, (expected + spread**-2).rsqrt())
+    nothing = scale_factor(logits, labels, 0 * weight, torch.tensor([spread]).double())[1]
+    torch.testing.assert_close(nothing, torch.tensor([spread]).double())
+
+
+@pytest.mark.parametrize("std", [0.0, 0.1, 0.5])
+def test_probabilities_are_averaged_over_scales(generator, std):
+    logits = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)
+    found = average_log_softmax(logits, torch.tensor([std, 0.0]).double())
+    noise = torch.linspace(-8, 8, 4001).double()
+    density = (-noise.square() / 2).softmax(0)
+    p = ((std * noise).exp().view(-1, 1, 1) * logits[0]).softmax(-1)
+    expected = (density.view(-1, 1, 1) * p).sum(0)
+    torch.testing.assert_close(found[0].exp(), expected, rtol=0, atol=0.02 * std**4 + 1e-9)
+    torch.testing.assert_close(found[1], logits[1].log_softmax(-1))
+    assert torch.equal(found.argsort(-1), logits.argsort(-1))
 
 
 def test_what_the_factor_does_not_follow(generator):
     logits = torch.randn(2, 6, 3, generator=generator, dtype=torch.float64)
     labels = torch.randint(3, (2, 6), generator=generator)
     ones = torch.ones(2, 6).double()
-    assert scale_factor(logits, labels, ones, 0.0).tolist() == [1.0, 1.0]
-    nothing = scale_factor(logits, labels, 0 * ones, 0.3)
+    assert factor(logits, labels, ones, 0.0).tolist() == [1.0, 1.0]
+    nothing = factor(logits, labels, 0 * ones, 0.3)
     torch.testing.assert_close(nothing, torch.ones(2).double(), rtol=0, atol=1e-5)
-    assert not torch.allclose(scale_factor(logits, labels, ones, 0.3), nothing, atol=1e-3)
+    assert not torch.allclose(factor(logits, labels, ones, 0.3), nothing, atol=1e-3)
     half = ones.clone()
     half[:, 3:] = 0
-    some = scale_factor(logits[:, :3], labels[:, :3], ones[:, :3], 0.3)
-    torch.testing.assert_close(scale_factor(logits, labels, half, 0.3), some)
+    some = factor(logits[:, :3], labels[:, :3], ones[:, :3], 0.3)
+    torch.testing.assert_close(factor(logits, labels, half, 0.3), some)
 
 
 def test_the_factor_grows_where_examples_are_told_apart_and_falls_where_not():
     right = torch.tensor([[4.0, 0.0], [0.0, 4.0]]).double()
     labels, ones = torch.tensor([0, 1]), torch.ones(2).double()
-    assert scale_factor(right, labels, ones, 0.3) > 1
-    assert scale_factor(right, labels.flip(0), ones, 0.3) < 0.8
+    assert factor(right, labels, ones, 0.3) > 1
+    assert factor(right, labels.flip(0), ones, 0.3) < 0.8
 
 
 def test_the_factor_of_a_query():

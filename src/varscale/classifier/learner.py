@@ -36,12 +36,13 @@ SHRINKAGES = (0.9, 0.97)
 hardly. Held-out base classes tell which."""
 EVERY = 4
 """Every how many-th task of the first deal serves to choose it."""
+MOST_TASKS = 1000
+"""Tasks that teach the scale and its laws, at most; more of the same classes tell little more."""
 SOME = 1500
 """Items that tell how many dimensions the variance within classes fills."""
-SPREAD = 0.3
-"""How far the scale of a task may differ from what its classes' distance says, in its logarithm.
-
-Between sets of base classes it differs by less; but the next task may be of another domain."""
+SPREAD = 0.1
+"""How far the scale of a task may differ from what its classes' distance says, in its logarithm,
+where the base classes are. Elsewhere it may differ by more."""
 
 
 @torch.inference_mode(False)  # it learns, whatever it is called under
@@ -86,7 +87,8 @@ def learn_prior(
     first = {s: hold_out(s, range(n_folds)) for s in (SHRINKAGES if enough else (None,))}
     shrinkage = _choose(first, n_classes)
     tasks = join(first[shrinkage] + hold_out(shrinkage, range(n_folds, len(folds))))
-    law = fit_law(tasks, effective_tasks=n_classes / 2, init=GUESS)
+    step = -(-sum(len(s.labels) for s in tasks) // MOST_TASKS)
+    law = fit_law([s.every(step) for s in tasks], effective_tasks=n_classes / 2, init=GUESS)
     own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in tasks]
     metric = learn_metric(x, labels, shrinkage)
     return replace(

@@ -9,6 +9,7 @@ from torch import Tensor
 from varscale.classifier.prior import Prior
 from varscale.core.labels import class_counts
 from varscale.functional import class_means, class_spread, normalize, task_origin
+from varscale.functional.prototypes import EPS
 
 NAME_COUNT = 1.0
 """Examples that the name of a class is worth (M43)."""
@@ -81,6 +82,12 @@ class Place:
     references: Float[Tensor, "*task way dim"]
     count: Float[Tensor, "*task way"]
     spread: Float[Tensor, "*task"]
+
+    @property
+    def shift(self) -> Float[Tensor, "*task"]:
+        """Squared distance from the base classes, in units of the variance of the means (M39)."""
+        weight = self.weight[..., 0, 0]
+        return (weight / (self.count.shape[-1] * (1 - weight).clamp_min(EPS))).clamp_max(1)
 
     def unit(self, z: Float[Tensor, "*task query dim"]) -> Float[Tensor, "*task query dim"]:
         """Unit vectors of whitened embeddings about the origin."""

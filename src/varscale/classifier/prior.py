@@ -44,7 +44,8 @@ class Prior:
         within: Variance within classes, over all dimensions, of whitened embeddings.
         between: Variance between classes; 0 when it is not known.
         dimensions: Dimensions that the variance within classes fills.
-        spread: How far the scale of a task may differ, as a standard deviation of its logarithm.
+        spread: How far the scale of a task may differ if it lies where the base classes do, as a
+            standard deviation of its logarithm; at 0 it never differs.
         name_gap: From class means to the names of classes, on average, among whitened embeddings;
             `None` when base classes had no names.
         conformity: How similar items of held-out classes are to their own prototype; `None` when
@@ -111,6 +112,13 @@ class Prior:
         )
         share = base["between"] / (base["between"] + base["within"])
         return (b * (share * b + (1 - share) * s)).sqrt()
+
+    def scale_spread(self, shift: Float[Tensor, "*task"]) -> Float[Tensor, "*task"]:
+        """How far the scale of a task may differ that lies so far from the base classes (M39)."""
+        if not (self.adapts and self.spread):
+            return torch.zeros_like(shift)
+        moved = shift if self.n_classes else torch.zeros_like(shift)
+        return (self.spread**2 + moved).sqrt()
 
     def floor(self, count: Int[Tensor, " way"], share: float) -> Float[Tensor, " way"]:
         """Similarity below which a class rejects a query, by its number of supports (M29).

@@ -10,13 +10,22 @@ from torch import Tensor
 from varscale.classifier.correction import correct, left_out_scores, probe_step
 from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
-from varscale.functional import log_softmax, query_logits, scale_factor, shot_factor, transduce
+from varscale.functional import (
+    average_log_softmax,
+    log_softmax,
+    query_logits,
+    scale_factor,
+    shot_factor,
+    transduce,
+)
 from varscale.functional.prototypes import EPS
 
 FEW, FAR, UNLIKE = 5, 2.0, 0.6
 """A task of at least `FEW` classes is unlike the base classes if the squared distance of its mean
 exceeds the noise `FAR` times, or if the distance of its classes changes the logarithm of the scale
 by more than `UNLIKE`."""
+NEGLIGIBLE = 0.02
+"""A scale that is known better is taken to be certain: its average is the slower to compute."""
 LARGEST_EVIDENCE = 1 << 21
 """Similarities of examples left out, at most: beyond it some examples tell the scale for all."""
 
@@ -32,6 +41,7 @@ class Task:
         correction: What the examples added to them, beyond their means.
         alpha: The scale at very many shots.
         factor: What the examples, left out one by one, made of it.
+        std: How uncertain it is then, as a standard deviation of its logarithm.
     """
 
     prior: Prior
@@ -40,6 +50,7 @@ class Task:
     correction: Float[Tensor, "*task way dim"]
     alpha: Float[Tensor, "*task"]
     factor: Float[Tensor, "*task"]
+    std: Float[Tensor, "*task"]
 
     def embed(self, query: Float[Tensor, "*task query dim"]) -> Float[Tensor, "*task query dim"]:
         """Unit vectors of queries about the origin of the task."""
@@ -65,10 +76,11 @@ class Task:
     def log_probabilities(
         self, z: Float[Tensor, "*task query dim"]
     ) -> Float[Tensor, "*task query way"]:
-        """Log-probabilities of the classes of embedded queries (M41)."""
+        """Log-probabilities of the classes of embedded queries, averaged over scales (M39, M41)."""
         references, weights = self.place.references.to(z), self.weights.to(z)
         power, typical = self.prior.query_power, self.prior.top
-        return log_softmax(query_logits(z, references, weights, power=power, typical=typical))
+        logits = query_logits(z, references, weights, power=power, typical=typical)
+        return average_log_softmax(logits, self.std) if self.std.any() else log_softmax(logits)
 
     def transduce(
         self, query: Float[Tensor, "*task query dim"]
@@ -97,12 +109,13 @@ def fit_task(
     place = place_task(prior, z, labels, n_way, named)
     alpha = prior.mean * place.spread
     factor, correction = torch.ones_like(alpha), torch.zeros_like(place.means)
+    std = prior.scale_spread(place.shift)
     if prior.adapts and bool((place.count > 1).any()):
         step = -(-labels.shape[-1] * n_way // LARGEST_EVIDENCE)
         some, given = z[..., ::step, :], labels[..., ::step]
         scores = alpha[..., None, None] * left_out_scores(prior, place, some, given)
         counts = (place.count.gather(-1, given) > 1).to(z)
-        factor = scale_factor(scores, given, counts, prior.spread)
+        factor, std = scale_factor(scores, given, counts, std)
         alpha = factor * alpha
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:
@@ -110,4 +123,5 @@ def fit_task(
     share = shot_factor(place.count, prior.shot_offset).unsqueeze(-1)
     centred = place.references - place.references.mean(-2, keepdim=True)
     weights = alpha[..., None, None] * share * centred + correction
-    return Task(prior, place, weights, correction, alpha, factor)
+    std = std.where(std > NEGLIGIBLE, 0.0)
+    return Task(prior, place, weights, correction, alpha, factor, std)

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from varscale.classifier import FewShotClassifier
 from varscale.export.onnx import trace, write_checked
-from varscale.functional import log_softmax, query_logits, unit
+from varscale.functional import average_log_softmax, log_softmax, query_logits, unit
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,6 +34,7 @@ class ClassifierGraph(nn.Module):
     centre: Tensor
     references: Tensor
     weights: Tensor
+    std: Tensor
     floor: Tensor
 
     def __init__(self, classifier: FewShotClassifier, reject: float | None) -> None:
@@ -41,6 +42,8 @@ class ClassifierGraph(nn.Module):
         task, prior = classifier.task_, classifier.prior_
         matrix, count = prior.whitening.matrix, torch.from_numpy(classifier.counts_)
         self.query_power, self.top, self.unit = prior.query_power, prior.top, prior.unit
+        self.uncertain = bool(task.std.any())
+        self.register_buffer("std", task.std.float())
         self.register_buffer("origin", prior.whitening.mean.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
         self.register_buffer("centre", task.place.origin.float())
@@ -69,7 +72,8 @@ class ClassifierGraph(nn.Module):
         logits = query_logits(
             z, self.references, self.weights, power=self.query_power, typical=self.top
         )
-        return log_softmax(logits).exp(), ~(similarity >= self.floor).any(-1)
+        log_p = average_log_softmax(logits, self.std) if self.uncertain else log_softmax(logits)
+        return log_p.exp(), ~(similarity >= self.floor).any(-1)
 
 
 def export_classifier(

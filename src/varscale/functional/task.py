@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from varscale.functional.bound import log_softmax
 from varscale.functional.prototypes import EPS
 
 LEAST_TOP = 0.05
@@ -158,8 +159,8 @@ def scale_factor(
     logits: Float[Tensor, "*task item way"],
     labels: Integer[Tensor, "*task item"],
     weight: Float[Tensor, "*task item"],
-    spread: float,
-) -> Float[Tensor, "*task"]:
+    spread: Float[Tensor, "*task"],
+) -> tuple[Float[Tensor, "*task"], Float[Tensor, "*task"]]:
     r"""The factor of the scale that the examples of a task ask for (M39).
 
     The mode of $\sum_i w_i \log \operatorname{softmax}_{y_i}(f \ell_i) - \frac{(\log f)^2}{2
@@ -170,17 +171,47 @@ def scale_factor(
         labels: Their classes.
         weight: 1 for the examples that count, else 0.
         spread: $\tau$; at 0 the factor is 1.
+
+    Returns:
+        The factor, and the standard deviation of its logarithm that the examples leave.
     """
-    high = torch.full(logits.shape[:-2], 4.0 * spread, dtype=logits.dtype, device=logits.device)
+    high = 4.0 * spread
     low = -high
     right = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    for _ in range(HALVINGS if spread else 0):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         f = middle.exp()
         share = torch.softmax(f[..., None, None] * logits, -1)
-        slope = f * (weight * (right - (share * logits).sum(-1))).sum(-1) - middle / spread**2
-        low, high = torch.where(slope > 0, middle, low), torch.where(slope > 0, high, middle)
-    return ((low + high) / 2).exp()
+        slope = f * (weight * (right - (share * logits).sum(-1))).sum(-1)
+        up = spread.square() * slope > middle
+        low, high = torch.where(up, middle, low), torch.where(up, high, middle)
+    f = ((low + high) / 2).exp()
+    share = torch.softmax(f[..., None, None] * logits, -1)
+    from_mean = logits - (share * logits).sum(-1, keepdim=True)
+    information = f.square() * (weight * (share * from_mean.square()).sum(-1)).sum(-1)
+    return f, spread * (1 + spread.square() * information).rsqrt()
+
+
+def average_log_softmax(
+    logits: Float[Tensor, "*task query way"], std: Float[Tensor, "*task"]
+) -> Float[Tensor, "*task query way"]:
+    r"""Log-probabilities of classes if the scale is uncertain (M39).
+
+    $\log \operatorname{E}_f[\operatorname{softmax}(f \ell)]$ with $\log f \sim \mathcal N(0,
+    \sigma^2)$, by a quadrature of three nodes. At $\sigma = 0$ it is the log-softmax.
+
+    Args:
+        logits: Scores $\ell$ at the most likely scale.
+        std: $\sigma$.
+
+    Example:
+        >>> average_log_softmax(torch.tensor([[2.0, 0.0]]), torch.tensor(0.5)).exp()
+        tensor([[0.8689, 0.1311]])
+    """
+    factor = (math.sqrt(3) * std)[..., None, None].to(logits)
+    sides = [log_softmax(logits * (sign * factor).exp()) for sign in (-1, 1)]
+    side, middle = torch.logaddexp(*sides) - math.log(6), log_softmax(logits) - math.log(1.5)
+    return torch.logaddexp(side, middle)
 
 
 def query_factor(
