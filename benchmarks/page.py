@@ -72,11 +72,11 @@ below logistic regression at 20w5s). The odds in M40 were then chosen on validat
 three. A third version had a higher NLL than logistic regression on images at few shots; M39 and the
 choice of M28 were then changed on validation classes of all three and of images. A fourth version
 was too sure of one example in another domain; how uncertain a scale is (M39) was then chosen on the
-same validation classes. So the test classes were looked at five times. Rivals with a C choose it on 20 tasks of validation classes,
-separately for each cell. A cell such as 5w1s is a size of task: 5 ways, 1 shot. All methods
-classify the same tasks of test classes, {queries} queries a class: {tasks}. Intervals are 95 % over
-tasks. Differences are paired task by task. They say nothing
-about other classes; [the sets](#prediction-sets) below do.
+same validation classes. So the test classes were looked at five times. Rivals with a C choose it on
+20 tasks of validation classes, separately for each cell. A cell such as 5w1s is a size of task: 5
+ways, 1 shot. All methods classify the same tasks of test classes, {queries} queries a class:
+{tasks}. Intervals are 95 % over tasks. Differences are paired task by task. They say nothing about
+other classes; [the sets](#prediction-sets) below do.
 
 """
 ABOUT = {
@@ -104,7 +104,7 @@ more (M39). Those of Relations scatter more, so at one shot a prior from intents
 them, though less so than if the scale were taken to be certain; from two on the examples correct
 most of that, not all. Thresholds of sets are calibrated by
 classes, not by items: with few base classes they are low, and the sets cover more than was asked
-for. LAC's are smaller by what they cover less.
+for. LAC's are smaller, and cover less.
 
 """
 """What the rows cannot say themselves."""
@@ -184,8 +184,8 @@ score 1 - p, as MAPIE implements it. It learns the prior on half of the base cla
 on tasks of the other half. ± is the 95 % t-interval over divisions; *lowest* is the division with
 the lowest coverage; `!` marks a mean below what was asked for.
 
-`predict_set` promises coverage on average over divisions, not for each, and nothing for an error of
-1 / (base classes + 1) or less: {least}. LAC promises it for exchangeable queries; but queries of
+`predict_set` aims at its coverage on average over divisions, not in each, and at none for an error
+of 1 / (base classes + 1) or less: {least}. LAC promises it for exchangeable queries; but queries of
 one class resemble each other.
 
 """

@@ -135,11 +135,11 @@ def test_a_scale_is_less_certain_far_from_the_base_classes():
     prior = Prior(Whitening(torch.ones(6)), 11.0, spread=0.1, n_classes=12, adapts=True)
     items, labels, query = task_of([1, 1, 1, 1])
     std = []
-    for move in (0.0, 1.0, 3.0, 30.0):
-        task = fit_task(prior, items + move, labels, 4)
+    for move, n_way in ((0.0, 4), (0.5, 3), (1.0, 4), (3.0, 4), (30.0, 4)):
+        task = fit_task(prior, items[:n_way] + move, labels[:n_way], n_way)
         means = task.place.means + task.place.origin
         centre, spread = means.mean(-2), class_spread(means)
-        squared = ((centre.square().sum() - spread / 4) / spread).clamp(0, 1)
+        squared = ((centre.square().sum() - spread / n_way) / spread).clamp(0, 1)
         assert task.std.item() == pytest.approx((0.01 + squared.item()) ** 0.5, rel=1e-6)
         std.append(task.std.item())
         p = task.log_probabilities(task.embed(query + move)).exp()
@@ -147,13 +147,19 @@ def test_a_scale_is_less_certain_far_from_the_base_classes():
         certain = replace(task, std=torch.zeros(())).log_probabilities(task.embed(query + move))
         assert p.amax(-1).mean() < certain.exp().amax(-1).mean()
         assert torch.equal(p.argmax(-1), certain.argmax(-1))
+        alone = task.transduce(query[:1] + move).exp()  # it has no others to learn from
+        torch.testing.assert_close(alone, p[:1])
     assert std == sorted(std)
     assert std[-1] > 0.9 > 0.5 > std[0]
     twice = fit_task(prior, (items + 30).repeat(2, 1), labels.repeat(2), 4)
     assert twice.std < std[-1]
     unlearned = fit_task(replace(broad_prior(6), spread=0.4), items + 30, labels, 4)
     assert unlearned.std.item() == pytest.approx(0.4)
-    assert fit_task(replace(prior, spread=0.0), items, labels, 4).std == 0
+    assert fit_task(replace(prior, spread=0.0), items + 30, labels, 4).std == 0
+    both = fit_task(prior, torch.stack([items, items + 30]), labels.expand(2, 4), 4)
+    both = replace(both, std=torch.stack([torch.zeros(()).double(), both.std[1]]))
+    p = both.log_probabilities(both.embed(torch.stack([query, query + 30])))
+    torch.testing.assert_close(p[1], task.log_probabilities(task.embed(query + 30)))
     assert fit_task(replace(prior, adapts=False), items, labels, 4).std == 0
 
 

@@ -116,7 +116,7 @@ def test_one_text_and_one_picture(model, pictures, letters, tmp_path, capsys):
     assert "Expected a file or folder at" in err
 
 
-@pytest.mark.filterwarnings("default:.*different labels")
+@pytest.mark.filterwarnings("default:.*more than one label")
 def test_unlabelled_items_are_left_out_and_conflicts_told(tmp_path, letters, capsys):
     rows = [(text, name) for name, texts in WORDS.items() for text in texts]
     write_csv(tmp_path / "t.csv", ["text", "label"], [*rows, ("what?", ""), (rows[0][0], "tools")])
@@ -125,7 +125,7 @@ def test_unlabelled_items_are_left_out_and_conflicts_told(tmp_path, letters, cap
     )
     assert status == 0
     assert "13 items of 26 numbers (1 unlabelled left out)" in out
-    assert "warning: 1 items have different labels: 'apple pie' is fruit and tools." in err
+    assert "warning: Items with more than one label: 'apple pie' is fruit and tools." in err
 
 
 def test_another_embedder_is_refused_by_name(model, new, letters, tmp_path, capsys):
@@ -148,7 +148,7 @@ def test_another_embedder_is_refused_by_name(model, new, letters, tmp_path, caps
 def test_a_file_alone_executes_no_code(model, new, letters, capsys):
     assert main(["predict", str(model), str(new)]) == 2
     err = capsys.readouterr().err
-    assert "it executes code, which a file must not ask for" in err
+    assert "it runs code, which a model file may not start by itself" in err
     assert f"name it: --embedder {letters}." in err
 
 
@@ -397,7 +397,7 @@ def test_items_that_are_all_examples_change_nothing(model, tickets, letters, tmp
     words = ["check", model, tickets, "--embedder", letters, "--html", tmp_path / "c.html"]
     status, out, _ = run(capsys, *words)
     assert status == 0
-    assert out.startswith(plain.partition("\nWith ITEMS")[0])
+    assert out.startswith(plain.partition("\nTo see what")[0])
     assert "answers are right" in (tmp_path / "c.html").read_text()
 
 

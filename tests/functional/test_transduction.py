@@ -23,13 +23,14 @@ def task():
         "count": torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
         "correction": 0.3 * draw(3, 4),
         "alpha": torch.tensor(6.0, dtype=torch.float64),
+        "std": torch.tensor(0.4, dtype=torch.float64),
         "offset": 0.5,
         "power": 0.2,
         "typical": 0.6,
     }
 
 
-def oracle(query, means, count, correction, alpha, offset, power, typical, steps):
+def oracle(query, means, count, correction, alpha, std, offset, power, typical, steps):
     """The same, query by query and class by class."""
     way, share = len(means), [[0.0] * len(means) for _ in query]
     for _ in range(steps + 1):
@@ -50,8 +51,12 @@ def oracle(query, means, count, correction, alpha, offset, power, typical, steps
             ]
             top = max(cosines[scores.index(max(scores))], 0.05)
             scores = [(top / typical) ** -power * s for s in scores]
-            scores = [s + math.log(5 + n) for s, n in zip(scores, others, strict=True)]
-            new.append(torch.tensor(scores, dtype=torch.float64).softmax(-1).tolist())
+            average = torch.zeros(way).double()
+            for node, weight in ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6)):
+                factor = math.exp(std.item() * node)
+                known = [factor * s + math.log(5 + n) for s, n in zip(scores, others, strict=True)]
+                average += weight * torch.tensor(known, dtype=torch.float64).softmax(-1)
+            new.append(average.tolist())
         share = new
     return torch.tensor(share, dtype=torch.float64)
 
@@ -74,11 +79,11 @@ def test_queries_help_each_other():
     query = centres[truth] + 0.25 * torch.randn(60, 8, generator=generator, dtype=torch.float64)
     means = centres + 0.6 * torch.randn(3, 8, generator=generator, dtype=torch.float64)
     given = (query, means, torch.ones(3).double(), torch.zeros(3, 8).double())
-    right = [
-        (transduce(*given, torch.tensor(8.0).double(), 0.5, 0.0, 1.0, steps=steps).argmax(-1)
-         == truth).double().mean().item()
-        for steps in (0, 10)
-    ]  # fmt: skip
+    scale = (torch.tensor(8.0).double(), torch.tensor(0.1))
+    right = []
+    for steps in (0, 10):
+        answer = transduce(*given, *scale, 0.5, 0.0, 1.0, steps=steps).argmax(-1)
+        right.append((answer == truth).double().mean().item())
     assert right[1] > right[0] + 0.02
 
 

@@ -154,5 +154,5 @@ def test_a_graph_alone_never_executes_code(exported, tmp_path):
     facts = {"spec": f"python:{tmp_path / 'evil.py'}:embed", "identity": "0" * 64}
     next(p for p in graph.metadata_props if p.key == "embedder").value = json.dumps(facts)
     onnx.save(graph, tmp_path / "m.onnx")
-    with pytest.raises(ValueError, match="it executes code, which a file must not ask for"):
+    with pytest.raises(ValueError, match="it runs code, which a model file may not"):
         load_graph(tmp_path / "m.onnx")

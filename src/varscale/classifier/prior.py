@@ -114,7 +114,7 @@ class Prior:
         return (b * (share * b + (1 - share) * s)).sqrt()
 
     def scale_spread(self, shift: Float[Tensor, "*task"]) -> Float[Tensor, "*task"]:
-        """How far the scale of a task may differ that lies so far from the base classes (M39)."""
+        """How far the scale of a task may differ, by its distance from the base classes (M39)."""
         if not (self.adapts and self.spread):
             return torch.zeros_like(shift)
         moved = shift if self.n_classes else torch.zeros_like(shift)
@@ -129,8 +129,9 @@ class Prior:
             raise ValueError(f"Expected a share of queries between 0 and 1, got {share!r}.")
         if self.conformity is None:
             raise ValueError(
-                "To reject, a prior must have been learned on at least 10 classes of two or more "
-                f"examples; this is {self!r}. Pass one learned on other classes as prior."
+                "Unknown items and sets of classes need a prior learned on at least 10 classes of "
+                f"two or more examples each, got {self!r}. Learn one on other classes, and fit "
+                "with it: prior=, or --prior of varscale fit."
             )
         if share <= (least := self.conformity.smallest_share(count)):
             warnings.warn(
@@ -200,7 +201,7 @@ class Prior:
 
     def __repr__(self) -> str:
         if not self.n_classes:
-            kind = "a guess that examples correct" if self.adapts else "fixed"
+            kind = "to be corrected by examples" if self.adapts else "fixed"
             return f"Prior(scale {self.mean:.3g}, {kind})"
         return (
             f"Prior(scale {self.mean:.3g} ± {self.std:.2g}, times n / (n + {self.shot_offset:.2g}) "

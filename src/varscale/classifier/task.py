@@ -25,7 +25,7 @@ FEW, FAR, UNLIKE = 5, 2.0, 0.6
 exceeds the noise `FAR` times, or if the distance of its classes changes the logarithm of the scale
 by more than `UNLIKE`."""
 NEGLIGIBLE = 0.02
-"""A scale that is known better is taken to be certain: its average is the slower to compute."""
+"""A scale that is known as well as this is taken to be certain, since averaging takes longer."""
 LARGEST_EVIDENCE = 1 << 21
 """Similarities of examples left out, at most: beyond it some examples tell the scale for all."""
 
@@ -41,7 +41,7 @@ class Task:
         correction: What the examples added to them, beyond their means.
         alpha: The scale at very many shots.
         factor: What the examples, left out one by one, made of it.
-        std: How uncertain it is then, as a standard deviation of its logarithm.
+        std: How uncertain the scale remains, as a standard deviation of its logarithm.
     """
 
     prior: Prior
@@ -87,9 +87,9 @@ class Task:
     ) -> Float[Tensor, "*task query way"]:
         """Log-probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
-        prior, known = self.prior, (self.place.means, self.place.count, self.correction, self.alpha)
-        laws = (prior.shot_offset, prior.query_power, prior.top)
-        return transduce(z, *known, *laws)
+        prior, place = self.prior, self.place
+        known = (place.means, place.count, self.correction, self.alpha, self.std)
+        return transduce(z, *known, prior.shot_offset, prior.query_power, prior.top)
 
 
 @torch.no_grad()

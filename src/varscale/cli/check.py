@@ -103,13 +103,13 @@ def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Tab
     else:
         shown.append(f"Accuracy on examples left out: {_accuracy(own)}.")
         if own["single"]:
-            shown.append(f"Classes of one example, which is not left out: {own['single']:,}.")
+            shown.append(f"Classes of a single example, not left out: {own['single']:,}.")
         if own["expected"]:
             shown += _expected(own["expected"])
         shown += _suspicious("example", own["suspicious"], examples)
         shown += _confused(own["confusions"])
     if given is None:
-        return [*shown, "\nWith ITEMS, the command says which of them to label next."]
+        return [*shown, "\nTo see what to label next, give items that are not yet examples: ITEMS."]
     if "next" in given:
         return [*shown, *_next(given["next"], items)]
     if given["accuracy"] is not None:
@@ -121,7 +121,7 @@ def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Tab
 
 def _accuracy(facts: dict[str, Any]) -> str:
     expected = 100 * facts["confidence"]
-    return f"{in_per_cent(facts['accuracy'])}; the classifier expected {expected:.1f} %"
+    return f"{in_per_cent(facts['accuracy'])}, a 95 % interval; it expected {expected:.1f} %"
 
 
 def _expected(told: list[dict[str, float]]) -> "list[Table | str]":
@@ -137,13 +137,13 @@ def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list
          f"{100 * line['quality']:.1f} %"]
         for line in found
     ]  # fmt: skip
-    head = [kind, "label", "fits better", "probability of it"]
+    head = [kind, "label", "fits better", "probability of label"]
     return _table("Labels to look at: wrong ones, and hard examples", head, rows)
 
 
 def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":
     rows = [[str(c["first"]), str(c["second"]), f"{100 * c['rate']:.1f} %"] for c in found]
-    return _table("Confused classes", ["class", "and class", "one for the other"], rows)
+    return _table("Confused classes", ["class", "and class", "confused"], rows)
 
 
 def _next(found: list[dict[str, Any]], items: Display) -> "list[Table | str]":

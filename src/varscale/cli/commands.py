@@ -22,7 +22,7 @@ COMMANDS = {
     "ls": Command("ls", "List scalers, hosts, backbones, embedders, presets and datasets.", TRY),
     "fit": Command("fit", "Fit a classifier to texts, pictures or embeddings.", CLASSIFY),
     "predict": Command("predict", "Classify items, with probabilities.", CLASSIFY),
-    "check": Command("check", "Find wrong labels, what to label next, what it brings.", CLASSIFY),
+    "check": Command("check", "Find wrong labels, and what to label next.", CLASSIFY),
     "embed": Command("embed", "Embed a dataset with a trained model.", CLASSIFY),
     "export": Command("export", "Write a classifier or a trained model as ONNX.", CLASSIFY),
     "data": Command("data", "Prepare your images or embeddings as a dataset.", TRAIN),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from jsonargparse import Namespace
+from rich.markup import escape
 from rich.table import Table
 
 from varscale.cli.output import reply
@@ -39,7 +40,7 @@ def run(args: Namespace) -> None:
             table.add_row(name, str(value))
     for name, version in found["packages"].items():
         extra = f"not installed: pip install 'varscale[{PACKAGES[name]}]'"
-        table.add_row(name, version or extra)
+        table.add_row(name, version or escape(extra))
     notes = [f"conflict: {conflict}" for conflict in found["conflicts"]]
     reply(args, found, [table, *(notes or ["no known conflicts"])])
 

@@ -63,7 +63,7 @@ def run(args: Namespace) -> None:
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         warnings.warn(
-            f"{len(conflicts)} items have different labels: {'; '.join(conflicts[:5])}{more}.",
+            f"Items with more than one label: {'; '.join(conflicts[:5])}{more}.",
             stacklevel=1,
         )
     fitted = fitted or _begin(args, items.kind)
@@ -181,13 +181,11 @@ def _rejection(least: float | None) -> str:
     """Say if items of other classes cannot be told as usual."""
     if least is None:
         return (
-            "Items of other classes cannot be told: that needs ten classes of two or more "
-            "examples, here or in a prior.\n"
+            "Unknown items and --sets need at least ten classes of two or more examples each, in "
+            "this file or in that of --prior; here they are not available.\n"
         )
     if least >= REJECT:
-        return (
-            f"Items of other classes are told at shares above {least:.2g}, such as --reject 0.2.\n"
-        )
+        return f"Unknown items and sets need shares above {least:.2g}, such as --reject 0.2.\n"
     return ""
 
 

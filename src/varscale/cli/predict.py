@@ -35,7 +35,11 @@ from varscale.items.tables import TABLES
         float,
     ),
     option("--top", "number of classes to name for each item, likeliest first", default=1),
-    option("--sets ERROR", "add all possible classes; the true one may be missing so often", float),
+    option(
+        "--sets ERROR",
+        "add all plausible classes; in a share ERROR the true one may be missing",
+        float,
+    ),
     option("--out FILE", "CSV file to write, which an interrupted job continues; default: stdout"),
     option("--scheduler ADDRESS", "Dask scheduler whose workers share the work: tcp://host:port"),
 )

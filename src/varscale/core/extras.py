@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Say which extra to install if what is imported here is not there.
+    """Say which extra to install if a package that is imported here is not there.
 
     Args:
         extra: The extra that brings the packages.
@@ -14,7 +14,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportError as error:
-        raise ValueError(
-            f"{what} needs {error.name or error}: pip install 'varscale[{extra}]'."
-        ) from error
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("varscale"):
+            raise  # a mistake of ours
+        raise ValueError(f"{what} needs {error.name}: pip install 'varscale[{extra}]'.") from error

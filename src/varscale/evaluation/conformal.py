@@ -10,7 +10,8 @@ from torch import Tensor
 LEVELS = 1001
 """Number of quantiles stored for each distribution of similarities."""
 ROUNDING = 1e-6
-"""Allowance for rounding of a similarity in float32; near-duplicates differ by less."""
+"""Allowance for rounding of a similarity, or of a probability relative to its size, in float32;
+near-duplicates differ by less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ def prediction_set(
     are left out together or not at all; the likeliest one that is accepted stays.
     """
     p = probability.double() * accepted
-    ordered = p.sort(-1).values
-    last = torch.searchsorted(ordered, p, right=True) - 1
+    ordered, as_likely = p.sort(-1).values, p * (1 + ROUNDING)
+    last = torch.searchsorted(ordered, as_likely, right=True) - 1
     unlikely = ordered.cumsum(-1).gather(-1, last) <= error
-    return accepted & (~unlikely | (p == ordered[..., -1:]))
+    return accepted & (~unlikely | (as_likely >= ordered[..., -1:]))

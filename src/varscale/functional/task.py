@@ -193,7 +193,9 @@ def scale_factor(
 
 
 def average_log_softmax(
-    logits: Float[Tensor, "*task query way"], std: Float[Tensor, "*task"]
+    logits: Float[Tensor, "*task query way"],
+    std: Float[Tensor, "*task"],
+    bias: Float[Tensor, "*task query way"] | float = 0.0,
 ) -> Float[Tensor, "*task query way"]:
     r"""Log-probabilities of classes if the scale is uncertain (M39).
 
@@ -203,15 +205,15 @@ def average_log_softmax(
     Args:
         logits: Scores $\ell$ at the most likely scale.
         std: $\sigma$.
+        bias: What is added to the scores, whatever the scale.
 
     Example:
         >>> average_log_softmax(torch.tensor([[2.0, 0.0]]), torch.tensor(0.5)).exp()
         tensor([[0.8689, 0.1311]])
     """
     factor = (math.sqrt(3) * std)[..., None, None].to(logits)
-    sides = [log_softmax(logits * (sign * factor).exp()) for sign in (-1, 1)]
-    side, middle = torch.logaddexp(*sides) - math.log(6), log_softmax(logits) - math.log(1.5)
-    return torch.logaddexp(side, middle)
+    low, middle, high = (log_softmax(logits * (x * factor).exp() + bias) for x in (-1, 0, 1))
+    return torch.logaddexp(torch.logaddexp(low, high) - math.log(6), middle - math.log(1.5))
 
 
 def query_factor(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from varscale.functional.prototypes import EPS
 from varscale.functional.shots import shot_factor, temper
-from varscale.functional.task import query_factor
+from varscale.functional.task import average_log_softmax, query_factor
 
 STEPS = 10
 """Steps of expectation and maximisation."""
@@ -20,6 +20,7 @@ def transduce(
     count: Float[Tensor, "*task way"],
     correction: Float[Tensor, "*task way dim"],
     alpha: Float[Tensor, "*task"],
+    std: Float[Tensor, "*task"],
     offset: float,
     power: float,
     typical: float,
@@ -41,6 +42,7 @@ def transduce(
         count: Examples of each class.
         correction: Corrections $v_k$ of the class weights.
         alpha: The scale.
+        std: How uncertain it is, as a standard deviation of its logarithm (M39).
         offset: Of the shot law.
         power: Of the query's factor.
         typical: Similarity at which that factor is 1.
@@ -60,6 +62,6 @@ def transduce(
         scores = alpha[..., None, None] * tempered + moved
         top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
         scores = scores * query_factor(top, power, typical)
-        log_p = torch.log_softmax(scores + (CONCENTRATION + others).log(), -1)
+        log_p = average_log_softmax(scores, std, (CONCENTRATION + others).log())
         share = log_p.exp()
     return log_p

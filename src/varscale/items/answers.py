@@ -119,7 +119,7 @@ def answer_batch(model: Model, batch: Batch, form: Form) -> tuple[list[dict[str,
     scores = model.score(batch)
     if scores.bad and not form.skip_bad:
         reason = next(iter(scores.bad.values())).rstrip(".")
-        raise ValueError(f"{reason}. Mend it, or leave such items without an answer: --skip_bad.")
+        raise ValueError(f"{reason}. Repair it, or leave such items unanswered: --skip_bad.")
     p, added, classes = scores.probability, form.added(), model.classes
     likeliest = p.argmax(1)[:, None]
     if form.top > 1:

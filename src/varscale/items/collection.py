@@ -93,8 +93,8 @@ class Collection:
         if bad and not skip_bad:
             listed = "; ".join(list(bad.values())[:LISTED])
             raise ValueError(
-                f"{len(bad)} of {len(self)} items cannot be read: {listed.rstrip('.')}. Mend them, "
-                "or leave them out: --skip_bad."
+                f"{len(bad)} of {len(self)} items cannot be read: {listed.rstrip('.')}. "
+                "Repair them, or leave them out: --skip_bad."
             )
         good = np.delete(np.arange(len(self)), list(bad))
         if not len(good):

@@ -74,8 +74,8 @@ def choose_columns(table: Table, given: Columns, fitted: Columns | None) -> Colu
         return Columns(text=others[0], label=label)
     shown = ", ".join(map(repr, table.columns))
     raise ValueError(
-        f"Expected the name of the column of texts, one of {shown} in {table.path}, got none: "
-        "--text COLUMN, or --image COLUMN for paths of pictures."
+        f"Which column of {table.path} holds the texts, of {shown}? Name it: --text COLUMN, or "
+        "--image COLUMN for paths of pictures."
     )
 
 

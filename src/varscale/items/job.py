@@ -82,6 +82,9 @@ class Job:
 
         model = load_model(Path(self.model), embedder=self.embedder, download=self.download)
         model.reject, model.error = self.reject, self.sets
+        for share in (self.reject, self.sets):
+            if share is not None:
+                model.check_share(share)
         if model.reject is None and model.can_reject(REJECT):
             model.reject = REJECT
         return model

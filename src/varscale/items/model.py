@@ -64,6 +64,12 @@ class ItemModel(Model):
         law, counts = self.classifier.prior_.conformity, self.classifier.counts_
         return law is not None and share > law.smallest_share(torch.from_numpy(counts).clamp_min(1))
 
+    def check_share(self, share: float) -> None:
+        """Raise ValueError if items cannot be rejected, or sets made, at such a share."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is said when items are answered
+            self.classifier.prior_.floor(torch.ones(1, dtype=torch.long), share)
+
     def score(self, batch: Batch) -> Scores:
         """Score a batch of items."""
         x, bad = embed_batch(batch, self.embedder, self.cache)

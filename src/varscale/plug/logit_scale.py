@@ -28,7 +28,7 @@ FORGET = 0.01
 class LogitScale(nn.Module):
     r"""A scale for logits that are cosines, learned like any other weight (M35).
 
-    Use it as a submodule of your model: its parameter belongs into your optimiser with the others.
+    Use it as a submodule of your model: its parameter belongs in your optimiser with the others.
     It begins where the spread of the first batch puts it, at any size of embedding and any number
     of classes, and needs no random numbers. Entries that are not finite, or
     masked by a large number, tell the scale nothing.

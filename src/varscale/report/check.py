@@ -99,9 +99,9 @@ def _accuracy(facts: Mapping[str, Any]) -> str:
     )
     shown = paragraph(text)
     if "single" in facts:
-        note = "Each example is classified as if it had never been seen: by one example fewer."
+        note = "Each example is classified by a model that was fitted without it."
         if facts["single"]:
-            note += f" Classes of one example, which cannot be left out: {facts['single']:,}."
+            note += f" Classes of a single example, which cannot be left out: {facts['single']:,}."
         shown += paragraph(note, "note")
     return shown + _reliability(facts["reliability"])
 
@@ -132,7 +132,7 @@ def _expected(told: Sequence[Mapping[str, float]]) -> str:
 
     rows = [[str(line["more"]), escape(in_per_cent(line))] for line in told]
     note = (
-        "Told from what parts of the examples say about the rest. The 90 % interval is of the "
+        "Estimated by classifying some of the examples by the others. The 90 % interval is of the "
         "accuracy on further items of these classes."
     )
     plot = render(draw, width=4.2, height=3.0) if len(told) > 1 else ""
@@ -153,7 +153,9 @@ def _suspicious(found: Sequence[Mapping[str, Any]], kind: str, names: Display) -
     ]
     text = "Labels that another class fits better, the most suspicious first."
     return paragraph(text) + _rows(
-        [kind, "label", "fits better", "probability of it"], rows, left=len(found) - len(rows)
+        [kind, "label", "fits better", "probability of the label"],
+        rows,
+        left=len(found) - len(rows),
     )
 
 
@@ -161,7 +163,7 @@ def _confused(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return paragraph("No two classes are confused in one case of a hundred.")
     rows = [[_label(c["first"]), _label(c["second"]), f"{100 * c['rate']:.1f} %"] for c in found]
-    return _rows(["class", "and class", "one for the other"], rows)
+    return _rows(["class", "and class", "confused"], rows)
 
 
 def _next(found: Sequence[Mapping[str, Any]], examples: Display, items: Display) -> str:
@@ -173,7 +175,7 @@ def _next(found: Sequence[Mapping[str, Any]], examples: Display, items: Display)
         ]
         for line in found[:LINES]
     ]
-    text = "Items that are typical of what the classifier does not know, the most useful first."
+    text = "Items that stand for what the classifier knows least, the most useful first."
     head = ["item", "now answered", "because of"]
     return paragraph(text) + _rows(head, rows, left=len(found) - len(rows))
 

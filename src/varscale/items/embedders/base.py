@@ -94,8 +94,8 @@ def fitted_embedder(
     try:
         if given is None and executes_code(fitted["spec"]):
             raise ValueError(
-                "it executes code, which a file must not ask for. If you know that code, name it: "
-                f"--embedder {fitted['spec']}."
+                "it runs code, which a model file may not start by itself. If you trust that code, "
+                f"name it: --embedder {fitted['spec']}."
             )
         made = make(given or fitted["spec"], download=download)
     except ValueError as error:
