@@ -28,6 +28,8 @@ def desk(tmp_path, monkeypatch, pictures, tiny_images):
         (tmp_path / "new-photos" / f"{name}.png").write_bytes(content + b"\0")  # another file
     options = {**TINY, "scaler": "svs", "steps": 3, "val_every": 0}
     assert main(["train", *(f"--{k}={v}" for k, v in options.items()), "--out", "runs/svs"]) == 0
+    own = re.search(r"```python\n(# pixels.py\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    (tmp_path / "pixels.py").write_text(own[1])
     return tmp_path
 
 
@@ -64,5 +66,6 @@ def test_every_line_of_the_tutorial(desk, capsys):
             float(row.pop("probability")), abs=1e-3
         )
         assert own == row
-    answered = (desk / "photo-answers.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in answered] == ["item", "blue.png", "red.png"]
+    for file in ("photo-answers.csv", "my-answers.csv"):
+        answered = (desk / file).read_text().splitlines()
+        assert [line.split(",")[0] for line in answered] == ["item", "blue.png", "red.png"]

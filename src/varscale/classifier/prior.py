@@ -201,7 +201,7 @@ class Prior:
 
     def __repr__(self) -> str:
         if not self.n_classes:
-            kind = "to be corrected by examples" if self.adapts else "fixed"
+            kind = "a guess, to be corrected by examples" if self.adapts else "fixed"
             return f"Prior(scale {self.mean:.3g}, {kind})"
         return (
             f"Prior(scale {self.mean:.3g} ± {self.std:.2g}, times n / (n + {self.shot_offset:.2g}) "

@@ -137,7 +137,7 @@ def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list
          f"{100 * line['quality']:.1f} %"]
         for line in found
     ]  # fmt: skip
-    head = [kind, "label", "fits better", "probability of label"]
+    head = [kind, "label", "fits better", "probability of the label"]
     return _table("Labels to look at: wrong ones, and hard examples", head, rows)
 
 
