@@ -83,9 +83,12 @@ def test_top_and_sets_and_columns_of_the_same_name(model, tmp_path, capsys):
         *("question", "label", "intent"),
         *("predicted_label", "probability", "unknown", "label_2", "probability_2"),
     ]
-    status, _, err = run(capsys, *words, "--sets", "0.1")
-    assert status == 2
-    assert "at least 10 classes" in err
+    for option in ("--sets", "--reject"):
+        status, _, err = run(capsys, *words, option, "0.1", "--out", tmp_path / "answers.csv")
+        assert status == 2
+        assert "sets of classes need a prior learned on at least 10 classes" in err
+        assert not list(tmp_path.glob("*answers.csv*"))
+        assert not list(tmp_path.glob(".*answers.csv*"))
 
 
 def test_sets_are_those_of_the_classifier(tmp_path, capsys):

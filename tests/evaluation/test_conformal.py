@@ -130,6 +130,8 @@ def test_sets_cover_the_true_class_and_are_small():
         found = clf.predict_set(x[~few], 0.2)
         covered.append(found[np.arange(len(found)), y[~few]].mean())
         size.append(found.sum(1).mean())
-        accepted.append(clf._accepted(x[~few].astype(np.float64), 0.2).sum(1).mean())
+        floor = prior.floor(torch.from_numpy(clf.counts_), 0.2)
+        similar = clf.task_.similarity(clf.task_.embed(torch.from_numpy(x[~few])))
+        accepted.append((similar >= floor).sum(-1).double().mean().item())
     assert np.mean(covered) > 0.8 - 0.03
     assert np.mean(size) < 0.8 * np.mean(accepted)

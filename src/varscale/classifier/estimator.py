@@ -163,7 +163,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         if reject is None:
             return labels
         labels = labels.astype(object)
-        labels[~self._accepted(items, reject).any(-1)] = UNKNOWN
+        labels[self._rejected(items, self._floor(reject))] = UNKNOWN
         return labels
 
     def predict_set(self, X: ArrayLike, error: float = 0.1) -> np.ndarray:
@@ -173,13 +173,16 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         The true class is in the set for about a share 1 - `error` of the queries, on average over
         base and new classes (M42). A query without any belongs to none of the classes.
         """
-        items = self._queries(X)
-        known, p = self._accepted(items, error), self._probabilities(items)
-        return np.asarray(prediction_set(torch.from_numpy(known), torch.from_numpy(p), error))
+        items, floor = self._queries(X), self._floor(error)
+        out = np.empty((len(items), len(self.classes_)), dtype=bool)
+        for part, z in self._chunks(items):
+            accepted, p = self.task_.similarity(z) >= floor, self.task_.log_probabilities(z).exp()
+            out[part] = prediction_set(accepted, p, error).numpy()
+        return out
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes; see `reject` of `predict`."""
-        return np.asarray(~self._accepted(self._queries(X), reject).any(-1))
+        return self._rejected(self._queries(X), self._floor(reject))
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to its most similar class; low if it is unknown."""
@@ -296,13 +299,16 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
             out[part] = self.task_.log_probabilities(z).exp().numpy()
         return out
 
-    def _accepted(self, items: np.ndarray, share: float) -> np.ndarray:
-        """Classes that do not reject each query."""
-        floor = self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), share)
-        out = np.empty((len(items), len(self.classes_)), dtype=bool)
+    def _rejected(self, items: np.ndarray, floor: Tensor) -> np.ndarray:
+        """Whether every class rejects a query."""
+        out = np.empty(len(items), dtype=bool)
         for part, z in self._chunks(items):
-            out[part] = (self.task_.similarity(z) >= floor).numpy()
+            out[part] = (self.task_.similarity(z) < floor).all(-1).numpy()
         return out
+
+    def _floor(self, share: float) -> Tensor:
+        """Similarity below which each class rejects a query (M29)."""
+        return self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), share)
 
     def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
         """Yield unit vectors, some queries at a time."""

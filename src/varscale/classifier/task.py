@@ -12,7 +12,6 @@ from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
     average_log_softmax,
-    log_softmax,
     query_logits,
     scale_factor,
     shot_factor,
@@ -80,7 +79,7 @@ class Task:
         references, weights = self.place.references.to(z), self.weights.to(z)
         power, typical = self.prior.query_power, self.prior.top
         logits = query_logits(z, references, weights, power=power, typical=typical)
-        return average_log_softmax(logits, self.std) if self.std.any() else log_softmax(logits)
+        return average_log_softmax(logits, self.std)
 
     def transduce(
         self, query: Float[Tensor, "*task query dim"]

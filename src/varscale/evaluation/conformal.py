@@ -91,7 +91,7 @@ def prediction_set(
     Those that are left out have at most `error` of the probability together. Equally likely classes
     are left out together or not at all; the likeliest one that is accepted stays.
     """
-    p = probability.double() * accepted
+    p = (probability.double() * accepted).contiguous()
     ordered, as_likely = p.sort(-1).values, p * (1 + ROUNDING)
     last = torch.searchsorted(ordered, as_likely, right=True) - 1
     unlikely = ordered.cumsum(-1).gather(-1, last) <= error

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from varscale.core.tensors import is_readable
 from varscale.functional.bound import log_softmax
 from varscale.functional.prototypes import EPS
 
@@ -211,6 +212,8 @@ def average_log_softmax(
         >>> average_log_softmax(torch.tensor([[2.0, 0.0]]), torch.tensor(0.5)).exp()
         tensor([[0.8689, 0.1311]])
     """
+    if is_readable(std) and not std.any():
+        return log_softmax(logits + bias)
     factor = (math.sqrt(3) * std)[..., None, None].to(logits)
     low, middle, high = (log_softmax(logits * (x * factor).exp() + bias) for x in (-1, 0, 1))
     return torch.logaddexp(torch.logaddexp(low, high) - math.log(6), middle - math.log(1.5))
