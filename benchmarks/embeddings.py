@@ -84,7 +84,7 @@ def ours(
 
     def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
         fitted = task.fit_task(prior, support, labels, way)
-        return fitted.log_probabilities(fitted.embed(query))
+        return fitted.probabilities(fitted.embed(query)).log()
 
     return predict
 

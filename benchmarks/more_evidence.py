@@ -70,9 +70,8 @@ def score(log_p: Tensor, truth: Tensor) -> tuple[float, float, Tensor]:
 
 def answer(fitted: Task, query: Tensor, *, transductive: bool) -> Tensor:
     """Log-probabilities of the queries of a task."""
-    return (
-        fitted.transduce(query) if transductive else fitted.log_probabilities(fitted.embed(query))
-    )
+    p = fitted.transduce(query) if transductive else fitted.probabilities(fitted.embed(query))
+    return p.log()
 
 
 def main() -> None:

@@ -132,7 +132,7 @@ def ask(task: Task, query: Tensor, truth: Tensor) -> Answers:
     shots = task.place.count.to(z)
     scale = task.alpha.to(z)[:, None] * shots / (shots + task.prior.shot_offset)  # (task, way)
     energy = (scale.unsqueeze(-2) * similarity).logsumexp(-1)
-    return Answers(similarity, task.log_probabilities(z).exp(), energy, truth)
+    return Answers(similarity, task.probabilities(z), energy, truth)
 
 
 def answer(

@@ -33,7 +33,7 @@ def task_of(sizes, *, dim=6, queries=5, seed=0, noise=0.5):
 
 def probabilities(prior, items, labels, query, n_way):
     task = fit_task(prior, items, labels, n_way)
-    return task.log_probabilities(task.embed(query)).exp()
+    return task.probabilities(task.embed(query))
 
 
 def cosines(prior, items, labels, query, n_way):
@@ -142,12 +142,12 @@ def test_a_scale_is_less_certain_far_from_the_base_classes():
         squared = ((centre.square().sum() - spread / n_way) / spread).clamp(0, 1)
         assert task.std.item() == pytest.approx((0.01 + squared.item()) ** 0.5, rel=1e-6)
         std.append(task.std.item())
-        p = task.log_probabilities(task.embed(query + move)).exp()
+        p = task.probabilities(task.embed(query + move))
         torch.testing.assert_close(p.sum(-1), torch.ones(len(query)).double())
-        certain = replace(task, std=torch.zeros(())).log_probabilities(task.embed(query + move))
-        assert p.amax(-1).mean() < certain.exp().amax(-1).mean()
+        certain = replace(task, std=torch.zeros(())).probabilities(task.embed(query + move))
+        assert p.amax(-1).mean() < certain.amax(-1).mean()
         assert torch.equal(p.argmax(-1), certain.argmax(-1))
-        alone = task.transduce(query[:1] + move).exp()  # it has no others to learn from
+        alone = task.transduce(query[:1] + move)  # it has no others to learn from
         torch.testing.assert_close(alone, p[:1])
     assert std == sorted(std)
     assert std[-1] > 0.9 > 0.5 > std[0]
@@ -158,8 +158,8 @@ def test_a_scale_is_less_certain_far_from_the_base_classes():
     assert fit_task(replace(prior, spread=0.0), items + 30, labels, 4).std == 0
     both = fit_task(prior, torch.stack([items, items + 30]), labels.expand(2, 4), 4)
     both = replace(both, std=torch.stack([torch.zeros(()).double(), both.std[1]]))
-    p = both.log_probabilities(both.embed(torch.stack([query, query + 30])))
-    torch.testing.assert_close(p[1], task.log_probabilities(task.embed(query + 30)))
+    p = both.probabilities(both.embed(torch.stack([query, query + 30])))
+    torch.testing.assert_close(p[1], task.probabilities(task.embed(query + 30)))
     assert fit_task(replace(prior, adapts=False), items, labels, 4).std == 0
 
 

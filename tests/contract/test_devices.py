@@ -18,7 +18,7 @@ from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.evaluation.evaluation import embed_split
 from varscale.functional import (
     Whitening,
-    average_log_softmax,
+    average_softmax,
     fit_probe,
     query_logits,
     scale_factor,
@@ -92,7 +92,7 @@ def test_the_classifier_stays_on_its_device():
         factor, std = scale_factor(scores, labels, torch.ones_like(x[:, 0]), spread)
         weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)
         logits = query_logits(place.unit(x), place.references, weights, power=0.3, typical=0.5)
-        log_p = average_log_softmax(logits, std)
+        p = average_softmax(logits, std)
         floor = conformity.thresholds(count, 0.1)
-    tensors = [scores, factor, weights, logits, log_p, floor]
+    tensors = [scores, factor, weights, logits, p, floor]
     assert {t.device for t in tensors} == {META}

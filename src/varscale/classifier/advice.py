@@ -47,7 +47,7 @@ def next_to_label(
     while n:
         rows = waiting.popleft()
         z = task.embed(pool[rows].double())
-        doubt = 1 - task.log_probabilities(z).amax(-1).exp()
+        doubt = 1 - task.probabilities(z).amax(-1)
         z = z.float()
         covered = torch.cat([_sharpen(part @ known.mT).amax(-1) for part in _split(z, len(known))])
         weight = doubt.clamp_min(0).float() ** UNCERTAINTY
@@ -117,8 +117,8 @@ def _hold_out(
     query, truth = items[held][::step], labels[held][::step]
     wrong = 0.0
     for part, own in zip(_split(query, n_way), _split(truth, n_way), strict=True):
-        top, guess = fitted.log_probabilities(fitted.embed(part.double())).max(-1)
-        wrong += float((1 - top.exp() + (guess != own).double()).sum() / 2)
+        top, guess = fitted.probabilities(fitted.embed(part.double())).max(-1)
+        wrong += float((1 - top + (guess != own).double()).sum() / 2)
     return wrong / len(query), fitted.place.count
 
 
@@ -138,7 +138,7 @@ def nearest(
     known, places, cosines = task.embed(examples.double()), [], []
     z = task.embed(query.double())
     for part in _split(z, len(known) + len(task.weights)):
-        answer = task.log_probabilities(part).argmax(-1, keepdim=True)
+        answer = task.probabilities(part).argmax(-1, keepdim=True)
         cosine = (part @ known.mT).masked_fill(labels != answer, -2.0)
         best, index = cosine.topk(min(k, len(known)))
         short = (0, k - best.shape[-1])

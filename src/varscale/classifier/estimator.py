@@ -18,7 +18,7 @@ from torch import Tensor
 from varscale.classifier.adviser import Adviser
 from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
-from varscale.classifier.prior import GUESS, LARGEST, Prior, fixed_prior, unit_of
+from varscale.classifier.prior import BROAD, LARGEST, Prior, fixed_prior, unit_of
 from varscale.classifier.task import fit_task
 from varscale.evaluation.conformal import prediction_set
 
@@ -143,8 +143,8 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         if not transductive:
             return self._probabilities(items)
         with torch.inference_mode():
-            log_p = self.task_.transduce(torch.from_numpy(items))
-        return log_p.exp().numpy().astype(items.dtype)
+            p = self.task_.transduce(torch.from_numpy(items))
+        return p.numpy().astype(items.dtype)
 
     def predict(self, X: ArrayLike, reject: float | None = None) -> np.ndarray:
         """The most likely class of each query, or "unknown" (in an array of objects).
@@ -176,7 +176,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         items, floor = self._queries(X), self._floor(error)
         out = np.empty((len(items), len(self.classes_)), dtype=bool)
         for part, z in self._chunks(items):
-            accepted, p = self.task_.similarity(z) >= floor, self.task_.log_probabilities(z).exp()
+            accepted, p = self.task_.similarity(z) >= floor, self.task_.probabilities(z)
             out[part] = prediction_set(accepted, p, error).numpy()
         return out
 
@@ -286,7 +286,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         if np.bincount(labels).max() == 1 and names is None:
             warnings.warn(
                 "No class has two examples, so nothing tells the scale. Probabilities use a scale "
-                f"of {GUESS:g}, which is a guess. Give more examples, or pass a prior learned on "
+                f"of {BROAD:g}, which is a guess. Give more examples, or pass a prior learned on "
                 "other classes.",
                 stacklevel=3,
             )
@@ -296,7 +296,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
     def _probabilities(self, items: np.ndarray) -> np.ndarray:
         out = np.empty((len(items), len(self.classes_)), items.dtype)
         for part, z in self._chunks(items):
-            out[part] = self.task_.log_probabilities(z).exp().numpy()
+            out[part] = self.task_.probabilities(z).numpy()
         return out
 
     def _rejected(self, items: np.ndarray, floor: Tensor) -> np.ndarray:

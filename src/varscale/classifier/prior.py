@@ -26,7 +26,7 @@ NUMBERS = (
 )  # fmt: skip
 REACH = 0.5
 """How far variances of a task may differ from the base classes', in their logarithm (M39)."""
-GUESS, GUESS_SPREAD = 15.0, 1.0
+BROAD, BROAD_SPREAD = 15.0, 1.0
 """Scale without base classes: about what sentence embeddings need; and how far it may differ."""
 
 
@@ -225,4 +225,4 @@ def fixed_prior(value: float, dim: int, unit: float = 1.0) -> Prior:
 def broad_prior(dim: int, unit: float = 1.0) -> Prior:
     """Make a prior that knows little: a task's own examples tell origin and scale."""
     whitening = Whitening(torch.zeros(dim))
-    return Prior(whitening, GUESS, shot_offset=0.5, spread=GUESS_SPREAD, adapts=True, unit=unit)
+    return Prior(whitening, BROAD, shot_offset=0.5, spread=BROAD_SPREAD, adapts=True, unit=unit)

@@ -11,7 +11,7 @@ from varscale.classifier.correction import correct, left_out_scores, probe_step
 from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
-    average_log_softmax,
+    average_softmax,
     query_logits,
     scale_factor,
     shot_factor,
@@ -72,19 +72,19 @@ class Task:
         """Cosines of embedded queries and class means."""
         return z @ self.place.references.to(z).mT
 
-    def log_probabilities(
+    def probabilities(
         self, z: Float[Tensor, "*task query dim"]
     ) -> Float[Tensor, "*task query way"]:
-        """Log-probabilities of the classes of embedded queries, averaged over scales (M39, M41)."""
+        """Probabilities of the classes of embedded queries, averaged over scales (M39, M41)."""
         references, weights = self.place.references.to(z), self.weights.to(z)
         power, typical = self.prior.query_power, self.prior.top
         logits = query_logits(z, references, weights, power=power, typical=typical)
-        return average_log_softmax(logits, self.std)
+        return average_softmax(logits, self.std)
 
     def transduce(
         self, query: Float[Tensor, "*task query dim"]
     ) -> Float[Tensor, "*task query way"]:
-        """Log-probabilities of queries that serve as examples of each other (M44)."""
+        """Probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
         prior, place = self.prior, self.place
         known = (place.means, place.count, self.correction, self.alpha, self.std)

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from varscale.classifier import FewShotClassifier
 from varscale.export.onnx import trace, write_checked
-from varscale.functional import average_log_softmax, log_softmax, query_logits, unit
+from varscale.functional import average_softmax, query_logits, unit
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -72,8 +72,8 @@ class ClassifierGraph(nn.Module):
         logits = query_logits(
             z, self.references, self.weights, power=self.query_power, typical=self.top
         )
-        log_p = average_log_softmax(logits, self.std) if self.uncertain else log_softmax(logits)
-        return log_p.exp(), ~(similarity >= self.floor).any(-1)
+        p = average_softmax(logits, self.std) if self.uncertain else logits.softmax(-1)
+        return p, ~(similarity >= self.floor).any(-1)
 
 
 def export_classifier(

@@ -40,7 +40,7 @@ from varscale.functional.similarity import (
     squared_euclidean,
 )
 from varscale.functional.task import (
-    average_log_softmax,
+    average_softmax,
     class_spread,
     class_variances,
     leave_one_out,
@@ -57,7 +57,7 @@ __all__ = [
     "Whitening",
     "attention_logits",
     "auxiliary_weight",
-    "average_log_softmax",
+    "average_softmax",
     "center",
     "choose_covering",
     "class_logsumexp",

@@ -7,7 +7,6 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from varscale.core.tensors import is_readable
-from varscale.functional.bound import log_softmax
 from varscale.functional.prototypes import EPS
 
 LEAST_TOP = 0.05
@@ -193,15 +192,15 @@ def scale_factor(
     return f, spread * (1 + spread.square() * information).rsqrt()
 
 
-def average_log_softmax(
+def average_softmax(
     logits: Float[Tensor, "*task query way"],
     std: Float[Tensor, "*task"],
     bias: Float[Tensor, "*task query way"] | float = 0.0,
 ) -> Float[Tensor, "*task query way"]:
-    r"""Log-probabilities of classes if the scale is uncertain (M39).
+    r"""Probabilities of classes if the scale is uncertain (M39).
 
-    $\log \operatorname{E}_f[\operatorname{softmax}(f \ell)]$ with $\log f \sim \mathcal N(0,
-    \sigma^2)$, by a quadrature of three nodes. At $\sigma = 0$ it is the log-softmax.
+    $\operatorname{E}_f[\operatorname{softmax}(f \ell)]$ with $\log f \sim \mathcal N(0, \sigma^2)$,
+    by a quadrature of three nodes. At $\sigma = 0$ it is the softmax.
 
     Args:
         logits: Scores $\ell$ at the most likely scale.
@@ -209,14 +208,14 @@ def average_log_softmax(
         bias: What is added to the scores, whatever the scale.
 
     Example:
-        >>> average_log_softmax(torch.tensor([[2.0, 0.0]]), torch.tensor(0.5)).exp()
+        >>> average_softmax(torch.tensor([[2.0, 0.0]]), torch.tensor(0.5))
         tensor([[0.8689, 0.1311]])
     """
     if is_readable(std) and not std.any():
-        return log_softmax(logits + bias)
+        return (logits + bias).softmax(-1)
     factor = (math.sqrt(3) * std)[..., None, None].to(logits)
-    low, middle, high = (log_softmax(logits * (x * factor).exp() + bias) for x in (-1, 0, 1))
-    return torch.logaddexp(torch.logaddexp(low, high) - math.log(6), middle - math.log(1.5))
+    low, middle, high = ((logits * (x * factor).exp() + bias).softmax(-1) for x in (-1, 0, 1))
+    return (low + 4 * middle + high) / 6
 
 
 def query_factor(

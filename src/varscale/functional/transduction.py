@@ -6,7 +6,7 @@ from torch import Tensor
 
 from varscale.functional.prototypes import EPS
 from varscale.functional.shots import shot_factor, temper
-from varscale.functional.task import average_log_softmax, query_factor
+from varscale.functional.task import average_softmax, query_factor
 
 STEPS = 10
 """Steps of expectation and maximisation."""
@@ -27,7 +27,7 @@ def transduce(
     *,
     steps: int = STEPS,
 ) -> Float[Tensor, "*task query way"]:
-    r"""Log-probabilities of queries that serve as examples of each other (M44).
+    r"""Probabilities of queries that serve as examples of each other (M44).
 
     A query $x_j$ counts as $p_{jk}$ examples of class $k$. For its own score it is left out:
 
@@ -62,6 +62,5 @@ def transduce(
         scores = alpha[..., None, None] * tempered + moved
         top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
         scores = scores * query_factor(top, power, typical)
-        log_p = average_log_softmax(scores, std, (CONCENTRATION + others).log())
-        share = log_p.exp()
-    return log_p
+        share = average_softmax(scores, std, (CONCENTRATION + others).log())
+    return share
