@@ -248,6 +248,21 @@ def test_unreadable_pictures_stay_without_an_answer(pictures, letters, tmp_path,
     assert out.splitlines()[2] == "b.png,,,"
 
 
+def test_empty_texts_stay_without_an_answer(model, tmp_path, capsys):
+    (tmp_path / "some.csv").write_text("id,question\n1,lost card\n2, \n3,top up\n")
+    words = ["predict", model, tmp_path / "some.csv"]
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert "row 2 of" in err
+    assert "its text is empty. Repair it, or leave such items unanswered: --skip_bad" in err
+    status, out, _ = run(capsys, *words, "--skip_bad")
+    assert status == 0
+    first, second, third = out.splitlines()[1:]
+    assert second == "2, ,,,"
+    assert first.split(",")[2]
+    assert third.split(",")[2]
+
+
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_file_though_a_worker_dies(tmp_path, capsys, monkeypatch):
     distributed = pytest.importorskip("distributed", reason="needs the extra 'cluster'")

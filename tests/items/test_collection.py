@@ -64,6 +64,19 @@ def test_unreadable_pictures_are_listed_or_left_out(pictures, letters, tmp_path)
         read(tmp_path / "t.csv", image="file").embed(letters, skip_bad=True)
 
 
+def test_empty_texts_are_listed_or_left_out(letters, tmp_path):
+    write_csv(
+        tmp_path / "t.csv", ["text", "label"], [("red", "a"), (" ", "b"), ("", ""), ("x", "b")]
+    )
+    items = read(tmp_path / "t.csv")
+    message = (
+        r"2 of 4 items cannot be read: row 2 of .*t.csv: its text is empty; row 3 of .*skip_bad"
+    )
+    with pytest.raises(ValueError, match=message):
+        items.embed(letters)
+    assert items.embed(letters, skip_bad=True)[1].tolist() == [0, 3]
+
+
 def test_pictures_of_a_table_are_files_of_a_sound_size(pictures, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.png")
     monkeypatch.setattr("varscale.items.source.MAX_PICTURE", 1000)

@@ -8,7 +8,7 @@ SOURCE = (
     option("--embedding COLUMN", "of a parquet file: the column of embeddings"),
     option("--label COLUMN", "of a table: the column of classes; empty cells are unlabelled items"),
     option("--split", "of embeddings: use only the classes of this split: train, val or test"),
-    option("--skip_bad", "go on without pictures that cannot be read", action="store_true"),
+    option("--skip_bad", "go on without broken pictures and empty texts", action="store_true"),
 )
 """Options that say how to read items."""
 EMBEDDER = (

@@ -74,7 +74,7 @@ class Collection:
 
         Args:
             embedder: The embedder, or the word that names it; `None` for embeddings.
-            skip_bad: Leave out pictures that cannot be read, instead of raising ValueError.
+            skip_bad: Leave out broken pictures and empty texts, instead of raising ValueError.
             tell: Called with the number of items that are done, and of all.
 
         Returns:

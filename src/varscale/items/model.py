@@ -96,7 +96,7 @@ class ItemModel(Model):
             items: The items.
             learn: Fit the classifier; otherwise keep its examples and add these.
             names: Use the names of the classes, as texts, as one more example of each (M43).
-            skip_bad: Leave out pictures that cannot be read, instead of raising ValueError.
+            skip_bad: Leave out broken pictures and empty texts, instead of raising ValueError.
             tell: Called with the number of items that are embedded, and of all.
 
         Returns:

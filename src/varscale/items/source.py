@@ -30,7 +30,7 @@ class Batch:
         contents: What to embed: texts or bytes of pictures; or embeddings, one row each.
         labels: Class of each, empty where there is none; `None` if no item has any.
         where: Says in a message where the item of a given number stands.
-        bad: Why some pictures could not be read, by place in the batch.
+        bad: Why some items cannot be read, by place in the batch.
     """
 
     start: int
@@ -107,6 +107,9 @@ class TableItems(Items):
             contents, bad = cells[column], dict[int, str]()
             if self.kind == "image":
                 contents, bad = _read_pictures(self.table.path.parent, contents)
+            elif self.kind == "text":
+                empty = [i for i, text in enumerate(contents) if not text.strip()]
+                bad = {i: f"{self.table.where(start + i)}: its text is empty" for i in empty}
             labels = None
             if self.used.label is not None:
                 labels = [cell.strip() for cell in cells[self.used.label]]
