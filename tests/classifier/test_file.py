@@ -88,7 +88,7 @@ def test_files_that_were_tampered_with_are_refused(base, tmp_path, name, change)
     else:
         facts[name] = change(facts[name])
     save_file(tensors, tmp_path / "bad", {"varscale": json.dumps(facts)})
-    with pytest.raises(ValueError, match="not a classifier that varscale saved"):
+    with pytest.raises(ValueError, match="which another version wrote or which is damaged"):
         FewShotClassifier.load(tmp_path / "bad")
 
 
@@ -99,7 +99,7 @@ def test_files_that_are_no_classifiers_are_refused(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "other")
     for name, message in (
         ("text", "which is another file"),
-        ("other", "not a classifier that varscale saved"),
+        ("other", "which another version wrote or which is damaged"),
     ):
         with pytest.raises(ValueError, match=message):
             FewShotClassifier.load(tmp_path / name)

@@ -60,7 +60,10 @@ def read_classifier(path: Path) -> dict[str, Any]:
             f"Expected a model written by varscale fit, got {path}, which is another file."
         ) from error
     except (LookupError, TypeError, ValueError, OSError, RecursionError) as e:
-        raise ValueError(f"{path} is not a classifier that varscale saved: {e!r}.") from e
+        raise ValueError(
+            f"Expected a model written by this version of varscale fit, got {path}, which another "
+            f"version wrote or which is damaged: {e!r}. Fit it again."
+        ) from e
     fitted = {"classes_": classes, "prior_": prior, "n_features_in_": prior.dim}
     fitted |= {f"{name}_": arrays.get(name) for name in ARRAYS}
     if features is not None:
