@@ -10,9 +10,9 @@ from varscale.bench import plain, samplers, steps, timing
 from varscale.bench.synthetic import noise_dataset
 
 
-@pytest.mark.parametrize("bfloat16", [False, True])
-def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16):
-    """With tiny steps in place of the real ones."""
+@pytest.fixture
+def untimed(monkeypatch):
+    """Steps are set up, and not timed."""
 
     class NoProcess(plain.Plain):
         def __enter__(self):
@@ -27,12 +27,15 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
 
     for module in (steps, bench.evaluations):
         monkeypatch.setattr(module, "ratio_of", lambda *_, **__: 1.5)
-        monkeypatch.setattr(module, "has_bfloat16", lambda: bfloat16)
+        monkeypatch.setattr(module, "has_bfloat16", lambda: True)
     monkeypatch.setattr(bench, "Plain", NoProcess)
     monkeypatch.setattr(bench.processes, "_seconds", lambda *_, devices, **__: 2.0 / devices)
     monkeypatch.setattr(bench.processes, "noise_dataset", lambda *_, **__: None)
+
+
+def test_every_ratio_of_the_product_is_measured(untimed):
     ratios = {ratio.key: ratio for ratio in bench.run(repeats=1)}
-    assert {key for key in ratios if "bf16" not in key} == {
+    assert set(ratios) == {
         "train_over_floor_84", "train_over_floor_32", "train_over_floor_28",
         "fast_backbone_32", "fast_backbone_84",
         "scaler_overhead_svs", "scaler_overhead_dsvs", "scaler_overhead_davs",
@@ -40,12 +43,19 @@ def test_every_ratio_of_the_product_is_measured(tmp_path, monkeypatch, bfloat16)
         "head_speedup_dsvs", "head_memory_dsvs", "head_over_plain",
         "sampler_one_over_numpy", "sampler_batch_over_numpy",
         "tasks_per_s", "episodes_per_s", "ddp_2_over_1",
+        "embed_bf16", "train_bf16_over_floor_84", "train_bf16_over_floor_32",
+        "train_bf16_over_floor_28",
     }  # fmt: skip
-    bf16 = {"embed_bf16", *(f"train_bf16_over_floor_{size}" for size in (84, 32, 28))}
-    assert {key for key in ratios if "bf16" in key} == (bf16 if bfloat16 else set())
     assert ratios["ddp_2_over_1"].value == 2.0
     assert ratios["ddp_2_over_1"].met
     assert not ratios["train_over_floor_84"].met
+
+
+def test_a_cpu_without_bfloat16_is_not_asked_for_it(untimed, monkeypatch):
+    for module in (steps, bench.evaluations):
+        monkeypatch.setattr(module, "has_bfloat16", lambda: False)
+    ratios = bench.run(repeats=1, parts=["train_over_floor", "embedding"])
+    assert {r.key for r in ratios} == {f"train_over_floor_{size}" for size in (84, 32, 28)}
 
 
 def test_a_whole_step_learns(tmp_path):

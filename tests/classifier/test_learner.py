@@ -35,6 +35,7 @@ def few_shot(clf, x, y, *, way, shot, episodes=200, query=10, seed=0):
     return float(torch.stack(hits).mean()), float(torch.stack(nll).mean()), ece
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
 @pytest.mark.parametrize(("way", "shot"), [(5, 1), (5, 5), (15, 1), (15, 10)])
 def test_probabilities_are_calibrated_on_unseen_classes_at_any_way_and_shot(base, way, shot):

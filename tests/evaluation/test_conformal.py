@@ -58,6 +58,7 @@ def scales():
     return [FewShotClassifier().fit(x, y).prior_ for x, y in draws]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
 @pytest.mark.parametrize("shot", [1, 5])
 def test_a_new_class_loses_at_most_its_share(shot):

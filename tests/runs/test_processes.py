@@ -72,6 +72,10 @@ CASES = {
 }
 
 
+EVALUATED = ("svs", "tadam")
+"""One host that embeds a split once, and one that embeds each task."""
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
     n = 25 if case == "tadam" else STEPS  # it is deep, and slow
@@ -88,7 +92,8 @@ def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
 
     ours, theirs = (json.loads((path / "result.json").read_text())["scale"] for path in (one, two))
     assert theirs == pytest.approx(ours, rel=1e-4)  # the search of relearning ends at 1e-4
-
+    if case not in EVALUATED:
+        return
     scores = []
     for devices in (1, 2):
         words = ("eval", two, "--episodes", 101, "--n_query", 4, "--devices", devices, "--json")
@@ -98,24 +103,32 @@ def test_two_processes_equal_one_with_both_tasks(tiny_images, tmp_path, case):
     assert scores[0]["per_class"] == scores[1]["per_class"]
 
 
-@pytest.mark.parametrize("by", ["itself", "torchrun"])
-def test_a_killed_worker(tiny_images, tmp_path, by):
+def test_a_killed_worker(tiny_images, tmp_path):
     """It ends the run with a checkpoint to resume from; torchrun brings it back by itself."""
     options = {"scaler": "svs", "steps": 150, "devices": 2}
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    finished(training(whole, **options))
+    finished(training(tmp_path / "whole", **options))
+    weights = {_killed(tmp_path / by, by, options) for by in ("itself", "torchrun")}
+    assert weights == {
+        json.loads((tmp_path / "whole" / "result.json").read_text())["weights_sha256"]
+    }
+
+
+def _killed(folder, by, options):
+    """Kill a worker of a run; the hash of the weights that it ends with."""
+    folder.mkdir()
+    run = folder / "run"
     launcher = ("-m", "varscale")
     if by == "torchrun":
         torchrun = ("torch.distributed.run", "--nproc_per_node", "2", "--max-restarts", "1")
         launcher = ("-m", *torchrun, "-m", "varscale")
-    with (tmp_path / "log").open("w") as log:
+    with (folder / "log").open("w") as log:
         process = subprocess.Popen(training(run, launcher, **options), stdout=log, stderr=log)
         while not any((run / "checkpoint").glob("*.json")):
-            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert process.poll() is None, (folder / "log").read_text()
             time.sleep(0.01)
         os.kill(children(process.pid)[-1], signal.SIGKILL)
         status = process.wait(timeout=120)
-    log = (tmp_path / "log").read_text()
+    log = (folder / "log").read_text()
     assert "A worker process died. The last checkpoint is that of step" in log
     if by == "itself":
         assert status == 1
@@ -123,9 +136,8 @@ def test_a_killed_worker(tiny_images, tmp_path, by):
         finished(varscale("resume", run))
     else:
         assert status == 0, log
-    hashes = [json.loads((p / "result.json").read_text())["weights_sha256"] for p in (whole, run)]
-    assert hashes[0] == hashes[1]
     assert [row["step"] for row in read_metrics(run)] == list(range(1, 151))
+    return json.loads((run / "result.json").read_text())["weights_sha256"]
 
 
 def children(pid):
