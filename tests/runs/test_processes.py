@@ -129,12 +129,12 @@ def _killed(folder, by, options):
         os.kill(children(process.pid)[-1], signal.SIGKILL)
         status = process.wait(timeout=120)
     log = (folder / "log").read_text()
-    assert "A worker process died. The last checkpoint is that of step" in log
     if by == "itself":
         assert status == 1
+        assert "A worker process died. The last checkpoint is that of step" in log
         assert "Traceback" not in log
         finished(varscale("resume", run))
-    else:
+    else:  # it may stop the other worker before that one misses the first
         assert status == 0, log
     assert [row["step"] for row in read_metrics(run)] == list(range(1, 151))
     return json.loads((run / "result.json").read_text())["weights_sha256"]
