@@ -1,5 +1,6 @@
 """The repository keeps its own rules: examples and documentation run, files stay small."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -61,3 +62,20 @@ def test_every_formula_has_its_number_in_the_documentation():
     defined = set(re.findall(r"^#+ (M\d+)\b", text, flags=re.MULTILINE))
     assert cited <= defined
     assert defined == {f"M{i}" for i in range(1, len(defined) + 1)}
+
+
+def test_the_walks_name_methods_and_files_that_are_there():
+    methods = {
+        f"{node.name}.{part.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+    }
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`([A-Z]\w+\.[a-z_]+)(?=[`(])", text)) - {"CHANGELOG.md"}
+    assert len(named) > 8
+    assert named <= methods
+    for file in re.findall(r"`(\w+/[\w/]+\.py)`", text):
+        assert (ROOT / "src/varscale" / file).is_file() or (ROOT / file).is_file(), file
