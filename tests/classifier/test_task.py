@@ -70,7 +70,7 @@ def test_a_query_that_resembles_its_class_less_changes_the_scale(generator):
     prior = plain_prior(generator, query_power=0.6, top=0.4)
     items, labels, query = task_of([4, 4, 4])
     cosine = cosines(prior, items, labels, query, 3)
-    factor = (cosine.amax(-1, keepdim=True).clamp_min(0.05) / 0.4) ** -0.6
+    factor = (cosine.amax(-1, keepdim=True).clamp_min(0.2) / 0.4) ** -0.6
     # scores are about their mean over the classes, so that the factor spreads them
     scores = factor * (cosine - cosine.mean(-1, keepdim=True))
     found = probabilities(prior, items, labels, query, 3)
@@ -112,9 +112,10 @@ def test_the_origin_and_the_means_of_a_task():
     torch.testing.assert_close(task.place.references, normalize(means - weight * centre))
 
 
+@pytest.mark.parametrize("power", [0.0, 0.7])
 @pytest.mark.parametrize("sizes", [[3, 3, 3], [1, 2, 6], [20, 30, 10]])
-def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes):
-    prior = broad_prior(6)
+def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes, power):
+    prior = replace(broad_prior(6), query_power=power, top=0.3)
     items, labels, _ = task_of(sizes, noise=1.0)
     task = fit_task(prior, items, labels, len(sizes))
     place, n = task.place, torch.tensor(sizes).double()
@@ -122,12 +123,30 @@ def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes):
     shots = n.repeat(len(labels), 1)
     shots[torch.arange(len(labels)), labels] = (n[labels] - 1).clamp_min(1)
     scores = shots / (shots + 0.5) * (cosine - cosine.mean(-1, keepdim=True))
+    top = cosine[torch.arange(len(labels)), scores.argmax(-1)]
+    scores = (top.clamp_min(0.15) / 0.3).unsqueeze(-1) ** -power * scores
     log_f = torch.linspace(-4, 4, 16001).double()
     log_p = (prior.mean * log_f.exp()[:, None, None] * scores).log_softmax(-1)
     own = log_p[:, torch.arange(len(labels)), labels][:, n[labels] > 1].sum(-1)
     best = log_f[(own - log_f.square() / 2).argmax()].exp()
     assert task.factor.item() == pytest.approx(best.item(), rel=1e-3)
     assert task.alpha.item() == pytest.approx(prior.mean * best.item(), rel=1e-3)
+
+
+def test_examples_left_out_are_judged_as_queries_are():
+    """The similarity that counts as typical is a matter of units, if the scale goes with it."""
+    items, labels, query = task_of([4, 5, 3], noise=1.0)
+    prior = replace(broad_prior(6), query_power=0.7, top=0.02)
+    other = replace(prior, top=0.01, mean=prior.mean * 2**0.7)
+    here, there = (fit_task(each, items, labels, 3) for each in (prior, other))
+    assert here.correction.abs().max() > 0.1
+    torch.testing.assert_close(here.factor, there.factor, rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        here.probabilities(here.embed(query)),
+        there.probabilities(there.embed(query)),
+        rtol=1e-4,
+        atol=1e-6,
+    )
 
 
 def test_a_scale_is_less_certain_far_from_the_base_classes():
@@ -237,8 +256,11 @@ def test_sets_of_classes_that_a_query_may_belong_to(base):
         rejected = clf.predict(queries, reject=error) == "unknown"
         assert np.array_equal(rejected, ~found.any(1))
     assert np.array_equal(clf.predict_set(queries), sets[0.1])
+    row, likeliest = np.arange(len(queries)), clf.predict_proba(queries).argmax(1)
     for low, high in ((0.05, 0.1), (0.1, 0.2), (0.2, 0.4)):
-        assert (sets[low] >= sets[high]).all()
+        same = sets[high][row, likeliest]  # where that class rejects, the next takes its place
+        assert same.mean() > 0.25
+        assert (sets[low] >= sets[high])[same].all()
         assert sets[low].sum() > sets[high].sum()
     own = sets[0.2][truth < 6][np.arange((truth < 6).sum()), truth[truth < 6]]
     assert own.mean() > 0.75

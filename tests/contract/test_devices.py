@@ -87,7 +87,7 @@ def test_the_classifier_stays_on_its_device():
     with OneDevice():
         place = place_task(prior, prior.embed(x), labels, 12)
         alpha = prior.mean * place.spread
-        scores = left_out_scores(prior, place, prior.embed(x), labels)
+        scores, _ = left_out_scores(prior, place, prior.embed(x), labels)
         spread = prior.scale_spread(place.shift)
         factor, std = scale_factor(scores, labels, torch.ones_like(x[:, 0]), spread)
         weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)

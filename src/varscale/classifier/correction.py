@@ -6,7 +6,14 @@ from torch import Tensor
 
 from varscale.classifier.place import Place
 from varscale.classifier.prior import Prior
-from varscale.functional import fit_probe, leave_one_out, log_softmax, shot_factor, temper
+from varscale.functional import (
+    fit_probe,
+    leave_one_out,
+    log_softmax,
+    query_factor,
+    shot_factor,
+    temper,
+)
 
 FOLDS = 4
 """Parts into which the examples of a class are dealt, to tell how strong a correction may be."""
@@ -72,8 +79,9 @@ def correct_without(
 
     In float32, all at once. How much each size of a correction weighs is the same for all.
     """
-    scores = (alpha[..., None, None] * left_out_scores(prior, place, z, labels)).float()
-    scores, unit = scores[..., None, None, :, :], place.unit(z).float()[..., None, None, :, :]
+    scores, factor = left_out_scores(prior, place, z, labels)
+    scores = (alpha[..., None, None] * scores).float()[..., None, None, :, :]
+    unit = (factor * place.unit(z)).float()[..., None, None, :, :]
     given, out = labels[..., None, None, :], held.unsqueeze(-3).float()  # (*task, reach, fit, item)
     reach = torch.tensor(REACHES, device=z.device)[:, None, None, None]
     precision = (reach * alpha[..., None, None, None, None].float()) ** -2
@@ -92,10 +100,17 @@ def left_out_scores(
     place: Place,
     z: Float[Tensor, "*task item dim"],
     labels: Integer[Tensor, "*task item"],
-) -> Float[Tensor, "*task item way"]:
-    """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M24)."""
+) -> tuple[Float[Tensor, "*task item way"], Float[Tensor, "*task item 1"]]:
+    """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M24).
+
+    Returns:
+        The scores, and the factor in them that each example would have as a query (M41).
+    """
     cosine = leave_one_out(z - place.origin, labels, place.means, place.count, place.weight)
-    return temper_left_out(prior, place, cosine, labels)
+    scores = temper_left_out(prior, place, cosine, labels)
+    top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
+    factor = query_factor(top, prior.query_power, prior.top)
+    return factor * scores, factor
 
 
 def temper_left_out(

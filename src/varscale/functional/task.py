@@ -9,8 +9,8 @@ from torch import Tensor
 from varscale.core.tensors import is_readable
 from varscale.functional.prototypes import EPS
 
-LEAST_TOP = 0.05
-"""Smallest similarity to the likeliest class that counts in M41."""
+LEAST_TOP = 0.5
+"""Smallest similarity to the likeliest class that counts in M41, as a share of the typical one."""
 SCORINGS = 25
 """Half steps of Fisher scoring in the search of two variances: to a thousandth.
 
@@ -223,13 +223,13 @@ def query_factor(
 ) -> Float[Tensor, "*query"]:
     r"""Factor of the scale for a query, by its similarity to its likeliest class (M41).
 
-    $(t / t_0)^{-\gamma}$, with $t \ge 0.05$; 1 for $\gamma = 0$.
+    $(t / t_0)^{-\gamma}$, with $t \ge t_0 / 2$; 1 for $\gamma = 0$.
 
     Example:
         >>> query_factor(torch.tensor([0.25, 1.0]), 0.5, typical=0.25)
         tensor([1.0000, 0.5000])
     """
-    return (top.clamp_min(LEAST_TOP) / typical) ** -power
+    return (top / typical).clamp_min(LEAST_TOP) ** -power
 
 
 def query_logits(
