@@ -11,6 +11,7 @@ from varscale.functional import (
     class_spread,
     class_variances,
     leave_one_out,
+    likeliest_factor,
     prototypes,
     query_factor,
     query_logits,
@@ -317,6 +318,14 @@ def test_the_factor_of_a_query():
     assert (query_factor(top, -0.5, typical=0.2).diff() > 0).all()
     low = query_factor(torch.tensor([-1.0, 0.0, 0.05, 0.1]).double(), 0.5, typical=0.2)
     assert low.tolist() == pytest.approx([2**0.5] * 4)  # base tasks have few such similarities
+
+
+def test_the_likeliest_class_need_not_be_the_most_similar():
+    """Unequal shots and corrections tell them apart."""
+    cosine = torch.tensor([[0.8, 0.4], [0.8, 0.4]]).double()
+    scores = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).double()
+    found = likeliest_factor(cosine, scores, 0.5, typical=0.2)
+    assert found.flatten().tolist() == pytest.approx([2**-0.5, 0.5])
 
 
 @pytest.mark.parametrize("power", [-0.7, 0.0, 0.4])

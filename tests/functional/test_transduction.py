@@ -16,7 +16,7 @@ def task():
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     means = draw(3, 4)
-    query = torch.cat([means[k] + 0.4 * draw(5, 4) for k in range(3)])
+    query = torch.cat([*(means[k] + 0.4 * draw(5, 4) for k in range(3)), -means[:1] + draw(4, 4)])
     return {
         "query": query,
         "means": means,
@@ -49,7 +49,7 @@ def oracle(query, means, count, correction, alpha, std, offset, power, typical, 
                 alpha.item() * n / (n + offset) * (c - mean) + (v @ x / x.norm()).item()
                 for n, c, v in zip(shots, cosines, correction, strict=True)
             ]
-            top = max(cosines[scores.index(max(scores))], 0.05)
+            top = max(cosines[scores.index(max(scores))], typical / 2)
             scores = [(top / typical) ** -power * s for s in scores]
             average = torch.zeros(way).double()
             for node, weight in ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6)):

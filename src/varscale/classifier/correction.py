@@ -9,8 +9,8 @@ from varscale.classifier.prior import Prior
 from varscale.functional import (
     fit_probe,
     leave_one_out,
+    likeliest_factor,
     log_softmax,
-    query_factor,
     shot_factor,
     temper,
 )
@@ -80,7 +80,7 @@ def correct_without(
     In float32, all at once. How much each size of a correction weighs is the same for all.
     """
     scores, factor = left_out_scores(prior, place, z, labels)
-    scores = (alpha[..., None, None] * scores).float()[..., None, None, :, :]
+    scores = (alpha[..., None, None] * factor * scores).float()[..., None, None, :, :]
     unit = (factor * place.unit(z)).float()[..., None, None, :, :]
     given, out = labels[..., None, None, :], held.unsqueeze(-3).float()  # (*task, reach, fit, item)
     reach = torch.tensor(REACHES, device=z.device)[:, None, None, None]
@@ -104,13 +104,11 @@ def left_out_scores(
     """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M24).
 
     Returns:
-        The scores, and the factor in them that each example would have as a query (M41).
+        The scores, and the factor of each example as a query (M41), by which they are multiplied.
     """
     cosine = leave_one_out(z - place.origin, labels, place.means, place.count, place.weight)
     scores = temper_left_out(prior, place, cosine, labels)
-    top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
-    factor = query_factor(top, prior.query_power, prior.top)
-    return factor * scores, factor
+    return scores, likeliest_factor(cosine, scores, prior.query_power, prior.top)
 
 
 def temper_left_out(

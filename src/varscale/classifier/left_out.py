@@ -16,7 +16,7 @@ from varscale.classifier.correction import (
     temper_left_out,
 )
 from varscale.classifier.task import Task
-from varscale.functional import leave_one_out, log_softmax, query_factor
+from varscale.functional import leave_one_out, likeliest_factor, log_softmax
 
 CHUNK = 1 << 22
 """Probabilities held in memory at once."""
@@ -78,10 +78,8 @@ def left_out_probabilities(
         for number, correction in enumerate(corrections):
             own = home[part] == number
             scores[own] += place.unit(z[part][own]) @ correction.mT
-        if prior.query_power:
-            top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
-            scores *= query_factor(top, prior.query_power, prior.top)
-        yield part, log_softmax(scores)
+        factor = likeliest_factor(cosine, scores, prior.query_power, prior.top)
+        yield part, log_softmax(factor * scores)
 
 
 def judge(task: Task, items: Float[Tensor, "item dim"], labels: Int[Tensor, " item"]) -> Judged:

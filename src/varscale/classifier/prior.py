@@ -14,6 +14,7 @@ from varscale.core.tensors import is_readable
 from varscale.evaluation.conformal import LEVELS, Conformity
 from varscale.functional import Whitening, class_variances
 from varscale.functional.prototypes import EPS
+from varscale.learn.quadrature import LARGEST_POWER, LEAST_TYPICAL
 
 ORDINARY = 1e10
 """Embeddings whose largest number is above it, or below one over it, are divided first."""
@@ -186,8 +187,10 @@ class Prior:
         if self.adapts not in (True, False):
             raise ValueError(f"expected adapts to be true or false, got {self.adapts}")
         matrix = self.whitening.matrix
-        if 0 in (self.mean, self.top, self.unit):
+        if 0 in (self.mean, self.unit):
             raise ValueError("a scale or a unit of 0")
+        if not (LEAST_TYPICAL <= self.top <= 1 and abs(self.query_power) <= LARGEST_POWER):
+            raise ValueError(f"a factor of queries that is too large: {self.top, self.query_power}")
         if matrix is not None and matrix.shape != (dim, dim):
             raise ValueError("a whitening of the wrong size")
         if self.name_gap is not None and self.name_gap.shape != (dim,):

@@ -112,9 +112,9 @@ def fit_task(
     if prior.adapts and bool((place.count > 1).any()):
         step = -(-labels.shape[-1] * n_way // LARGEST_EVIDENCE)
         some, given = z[..., ::step, :], labels[..., ::step]
-        scores, _ = left_out_scores(prior, place, some, given)
+        scores, own = left_out_scores(prior, place, some, given)
         counts = (place.count.gather(-1, given) > 1).to(z)
-        factor, std = scale_factor(alpha[..., None, None] * scores, given, counts, std)
+        factor, std = scale_factor(alpha[..., None, None] * own * scores, given, counts, std)
         alpha = factor * alpha
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:

@@ -5,7 +5,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 STEPS = 60
-"""Accelerated gradient steps; more change no probability by a thousandth."""
+"""Accelerated gradient steps; more change probabilities by a few thousandths at most."""
 
 
 def fit_probe(

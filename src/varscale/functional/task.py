@@ -232,6 +232,16 @@ def query_factor(
     return (top / typical).clamp_min(LEAST_TOP) ** -power
 
 
+def likeliest_factor(
+    cosine: Float[Tensor, "*task query way"],
+    scores: Float[Tensor, "*task query way"],
+    power: float,
+    typical: float,
+) -> Float[Tensor, "*task query 1"]:
+    """The factor of each query (M41), whose likeliest class is that of its highest score."""
+    return query_factor(cosine.gather(-1, scores.argmax(-1, keepdim=True)), power, typical)
+
+
 def query_logits(
     z: Float[Tensor, "*task query dim"],
     references: Float[Tensor, "*task way dim"],

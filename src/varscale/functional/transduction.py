@@ -6,7 +6,7 @@ from torch import Tensor
 
 from varscale.functional.prototypes import EPS
 from varscale.functional.shots import shot_factor, temper
-from varscale.functional.task import average_softmax, query_factor
+from varscale.functional.task import average_softmax, likeliest_factor
 
 STEPS = 10
 """Steps of expectation and maximisation."""
@@ -60,7 +60,6 @@ def transduce(
         cosine = (cross - share * square) / (norm.clamp_min(EPS**2).sqrt() * length)
         tempered = temper(cosine, shot_factor(count.unsqueeze(-2) + others, offset))
         scores = alpha[..., None, None] * tempered + moved
-        top = cosine.gather(-1, scores.argmax(-1, keepdim=True))
-        scores = scores * query_factor(top, power, typical)
+        scores = scores * likeliest_factor(cosine, scores, power, typical)
         share = average_softmax(scores, std, (CONCENTRATION + others).log())
     return share

@@ -20,9 +20,13 @@ PRIOR_SPREAD = 1.0
 """Prior standard deviation of the logarithm of the scale."""
 POWER_SPREAD = 0.5
 """Prior standard deviation of the power of a query's similarity."""
+LARGEST_POWER = 1.0
+"""Largest power of a query's similarity, of either sign."""
+LEAST_TYPICAL = 0.05
+"""Smallest similarity that counts as typical."""
 RESTARTS = 10
 """Restarts of the search, at most."""
-BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0), (-1.0, 1.0)]
+BOUNDS = [(-7.0, 12.0), (0.01, PRIOR_SPREAD), (-7.0, 5.0), (-LARGEST_POWER, LARGEST_POWER)]
 """Bounds of the logarithm of the scale, its spread, the logarithm of the shot offset, the power."""
 
 
@@ -121,7 +125,8 @@ def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: floa
     parameters = [svs.loc, svs.sigma, log_offset, power]
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     noise, share = torch.from_numpy(nodes[:, None]), torch.from_numpy(weights / weights.sum())
-    top = float(np.mean([each.top.double().mean().item() for each in tasks]).clip(0.05, 1))
+    mean_top = np.mean([each.top.double().mean().item() for each in tasks])
+    top = float(mean_top.clip(LEAST_TYPICAL, 1))
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         vector_to_parameters(torch.from_numpy(values), parameters)
