@@ -2,6 +2,7 @@
 
     varscale data prepare omniglot omniglot_28x28.npz
     varscale data prepare miniimagenet32 miniimagenet_84x84.zip --format miniimagenet --size 32
+    python benchmarks/pictures.py miniimagenet_84x84.zip FOLDER
     varscale data prepare pictures FOLDER --size 32 --split 60/20/20
     varscale data prepare banking77 banking77_minilm.npz
     varscale data prepare clinc150 clinc150_minilm.npz

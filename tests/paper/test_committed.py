@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from varscale.cli.main import main
-from varscale.paper.document import markdown
+from varscale.paper.document import markdown, tables
 from varscale.paper.evidence import Everything
 from varscale.paper.grid import cells, entries
 from varscale.paper.importer import stand_in
 from varscale.paper.reproduce import Job, missing
 from varscale.paper.results import Results
+from varscale.paper.sizes import SIZES
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Results(ROOT / "results")
@@ -36,7 +37,7 @@ def test_rows_are_of_the_configs_that_the_grid_has():
         "davs_noaux_cosine_5w1s", "davs_support_cosine_5w1s",
     }  # fmt: skip
     configs = {}
-    for row in (row for size in ("small", "frozen") for row in RESULTS.rows(size)):
+    for row in (row for size in SIZES for row in RESULTS.rows(size)):
         if row.cell not in stale or row.commit:
             job = Job(row.cell, row.size, 0, row.dataset, row.precision)
             if job not in configs:
@@ -44,8 +45,17 @@ def test_rows_are_of_the_configs_that_the_grid_has():
             assert row.config_hash == replace(configs[job], seed=row.seed).hash, row.key
 
 
+def test_rows_at_the_papers_size_are_shown_however_few():
+    shown = {
+        row.key for lines, _ in tables(RESULTS).values() for line in lines for row in line.rows
+    }
+    at_size = RESULTS.rows("paper")
+    assert at_size
+    assert {row.key for row in at_size} <= shown
+
+
 def test_every_row_has_its_arrays():
-    for size in ("small", "frozen"):
+    for size in SIZES:
         for row in RESULTS.rows(size):
             arrays = RESULTS.arrays(row)
             tasks = row.n_way * row.n_query * row.episodes

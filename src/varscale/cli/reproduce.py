@@ -157,7 +157,7 @@ def show(args: Namespace, lines: list[Line]) -> None:
         entry, ours = line.entry, format_figure(line.ours, line.half)
         gap = "" if line.difference is None else f"{line.difference:+.2f}"
         shown.add_row(entry.row, entry.column, entry.published, ours, gap, str(len(line.rows)))
-    note = f"There are no rows at size {args.size} in {args.results}."
+    note = f"There are no rows at size {args.size}, {args.precision}, in {args.results}."
     if one := next((row for line in lines for row in line.rows), None):
         note = (
             f"Ours: {args.size} size ({SIZES[args.size].summary}), {one.dataset} "
