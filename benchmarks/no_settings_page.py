@@ -45,7 +45,7 @@ MiniLM embeddings, 15 queries. Adam at 0.001. Each run is scored after 100, 300 
 the model that was most accurate on the validation classes by then, on 2,000 tasks of test classes
 with 15 queries a class. ± is the 95 % t-interval over seeds. The settings are smaller than the
 paper's. The pictures are the first 25 of each of the first 30 validation and test classes of
-miniImageNet, as an image folder.
+miniImageNet, as an image folder (`benchmarks/pictures.py`).
 
 """
 
