@@ -259,6 +259,7 @@ def test_sets_of_classes_that_a_query_may_belong_to(base):
     row, likeliest = np.arange(len(queries)), clf.predict_proba(queries).argmax(1)
     for low, high in ((0.05, 0.1), (0.1, 0.2), (0.2, 0.4)):
         same = sets[high][row, likeliest]  # where that class rejects, the next takes its place
+        assert same.any()
         more = (sets[high] & ~sets[low]).sum(1)
         assert not more[same].any()
         assert more.max() <= 1
