@@ -60,15 +60,35 @@ def test_the_scale_follows_the_lengths_of_class_means_and_queries():
     between, within = torch.tensor([2.0, 4.0, 1.0]).double(), torch.tensor([3.0, 3.0, 6.0]).double()
     spread, square, count = between + within / 2, 5 * within, torch.full((3, 5), 2.0).double()
     expected = (between * (between + within) / (2.0 * 5.0)).sqrt()
-    torch.testing.assert_close(prior.spread_factor(spread, square, count), expected)
+    found = prior.variances(spread, square, count)
+    torch.testing.assert_close(found, (between, within))
+    torch.testing.assert_close(prior.spread_factor(*found), expected)
     for other in (replace(prior, adapts=False), replace(prior, between=0.0)):
-        assert other.spread_factor(spread, square, count).tolist() == [1.0] * 3
+        assert other.spread_factor(between, within).tolist() == [1.0] * 3
+
+
+def test_variances_without_base_classes_are_those_of_the_examples():
+    """Their means are exact: V = b + s / K sum(1 / n), and s has sum(n - 1) degrees of freedom."""
+    prior, count = broad_prior(4), torch.tensor([[1.0, 2.0, 5.0]]).double()
+    between, within = torch.tensor([2.0]).double(), torch.tensor([3.0]).double()
+    spread, square = between + within * (1 + 1 / 2 + 1 / 5) / 3, 5 * within
+    torch.testing.assert_close(prior.variances(spread, square, count), (between, within))
+    close = prior.variances(0.1 * spread, square, count)[0]  # classes closer than their noise
+    assert close.item() == 0
+    single = prior.variances(spread, torch.zeros(1).double(), torch.ones(1, 3).double())
+    assert [v.item() for v in single] == [spread.item(), 0]
+
+
+def test_variances_of_a_prior_that_does_not_adapt_are_the_base_classes():
+    prior = replace(broad_prior(4), between=2.0, within=3.0, adapts=False)
+    found = prior.variances(*(torch.tensor(v).double() for v in ([9.0], [9.0], [[1.0, 2.0]])))
+    assert [v.tolist() for v in found] == [[2.0], [3.0]]
 
 
 def test_base_classes_without_noise_leave_the_factor_finite():
     prior = replace(broad_prior(4), between=2.0, within=0.0)
-    found = prior.spread_factor(*(torch.tensor(v).double() for v in ([3.0], [1.0], [[2.0, 2.0]])))
-    assert 0.1 < found.item() < 10
+    found = prior.variances(*(torch.tensor(v).double() for v in ([3.0], [1.0], [[2.0, 2.0]])))
+    assert 0.1 < prior.spread_factor(*found).item() < 10
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-5, 1.0, 1e5, 1e30])

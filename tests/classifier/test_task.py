@@ -90,12 +90,43 @@ def test_one_shot_of_each_class_corrects_nothing(sizes):
 
 
 def test_two_shots_of_a_class_correct_something():
+    items, labels, _ = task_of([1, 2, 2, 1], noise=2.0)
+    task = fit_task(broad_prior(6), items, labels, 4)
+    assert abs(task.factor.item() - 1) > 0.01
+    size = task.correction.abs().amax(-1)
+    assert size[1:3].min() > 0.01  # these are told apart by what was left out
+    assert size[[0, 3]].max() < 1e-6
+
+
+def test_one_class_of_two_shots_has_no_rival():
     items, labels, _ = task_of([1, 2, 1], noise=2.0)
     task = fit_task(broad_prior(6), items, labels, 3)
-    plain = task.alpha * task.place.references
-    assert task.factor.item() != 1
-    away = task.weights - plain * (task.place.count / (task.place.count + 0.5))[:, None]
-    assert (away - away.mean(0)).abs().max() > 0.01
+    assert task.factor.item() == pytest.approx(1, abs=1e-5)
+    assert task.correction.abs().max() < 1e-6
+
+
+def test_a_class_with_few_examples_gets_its_share_of_the_answers():
+    """By M24 alone its means are too noisy to be anyone's nearest."""
+    draw = torch.Generator().manual_seed(0)
+    way, dim, queries = 8, 60, 40
+    shots = torch.tensor([1, 10]).repeat(way // 2)
+    labels = torch.arange(way).repeat_interleave(shots)
+    answers, plain = [], []
+    for _ in range(20):
+        means = torch.randn(way, dim, generator=draw).double()
+        items = means[labels] + 2 * torch.randn(len(labels), dim, generator=draw).double()
+        truth = torch.arange(way).repeat_interleave(queries)
+        query = means[truth] + 2 * torch.randn(len(truth), dim, generator=draw).double()
+        task = fit_task(broad_prior(dim), items, labels, way)
+        z = task.embed(query)
+        answers.append(task.probabilities(z).argmax(-1))
+        plain.append(replace(task, bias=0 * task.bias).probabilities(z).argmax(-1))
+    few, without = ((shots[torch.cat(a)] == 1).double().mean() for a in (answers, plain))
+    assert abs(few - 0.5) < 0.1
+    assert without < 0.35
+    truth = truth.repeat(20)
+    right, before = ((torch.cat(a) == truth).double().mean() for a in (answers, plain))
+    assert right > before + 0.05
 
 
 def test_the_origin_and_the_means_of_a_task():
@@ -122,9 +153,11 @@ def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes, power):
     cosine = leave_one_out(items - place.origin, labels, place.means, n, place.weight)
     shots = n.repeat(len(labels), 1)
     shots[torch.arange(len(labels)), labels] = (n[labels] - 1).clamp_min(1)
-    scores = shots / (shots + 0.5) * (cosine - cosine.mean(-1, keepdim=True))
+    own = ((1 + place.noise) * (1 + place.noise / shots)) ** -0.5
+    scores = shots / (shots + 0.5) * (cosine - cosine.mean(-1, keepdim=True) - own / 2)
     top = cosine[torch.arange(len(labels)), scores.argmax(-1)]
     scores = (top.clamp_min(0.15) / 0.3).unsqueeze(-1) ** -power * scores
+    scores[:, n == 1] = -torch.inf  # nothing can be left out of these
     log_f = torch.linspace(-4, 4, 16001).double()
     log_p = (prior.mean * log_f.exp()[:, None, None] * scores).log_softmax(-1)
     own = log_p[:, torch.arange(len(labels)), labels][:, n[labels] > 1].sum(-1)

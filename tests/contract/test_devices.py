@@ -20,6 +20,7 @@ from varscale.functional import (
     Whitening,
     average_softmax,
     fit_probe,
+    own_similarity,
     query_logits,
     scale_factor,
 )
@@ -91,7 +92,9 @@ def test_the_classifier_stays_on_its_device():
         spread = prior.scale_spread(place.shift)
         factor, std = scale_factor(scores, labels, torch.ones_like(x[:, 0]), spread)
         weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)
-        logits = query_logits(place.unit(x), place.references, weights, power=0.3, typical=0.5)
+        bias = own_similarity(place.count, place.noise)
+        known = (place.references, weights, bias)
+        logits = query_logits(place.unit(x), *known, power=0.3, typical=0.5)
         p = average_softmax(logits, std)
         floor = conformity.thresholds(count, 0.1)
     tensors = [scores, factor, weights, logits, p, floor]

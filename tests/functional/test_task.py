@@ -334,10 +334,11 @@ def test_scores_of_queries_in_a_plain_loop(generator, power):
         torch.nn.functional.normalize(torch.randn(2, n, 5, generator=generator).double(), dim=-1)
         for n in (7, 4, 4)
     )
-    found = query_logits(z, references, 9 * weights, power=power, typical=0.3)
-    plain = 9 * z @ weights.mT
+    bias = torch.randn(2, 4, generator=generator).double()
+    found = query_logits(z, references, 9 * weights, bias, power=power, typical=0.3)
+    plain = z @ (9 * weights).mT + bias.unsqueeze(-2)
     if not power:
-        assert torch.equal(found, z @ (9 * weights).mT)
+        assert torch.equal(found, plain)
     assert torch.equal(found.argmax(-1), plain.argmax(-1))
     for t in range(2):
         for j in range(7):
@@ -349,5 +350,6 @@ def test_scores_of_queries_in_a_plain_loop(generator, power):
 
 def test_scores_of_zeros_are_zeros():
     zeros = torch.zeros(3, 5).double()
-    found = query_logits(zeros, zeros, torch.ones(3, 5).double(), power=0.5, typical=0.3)
+    weights, bias = torch.ones(3, 5).double(), torch.zeros(3).double()
+    found = query_logits(zeros, zeros, weights, bias, power=0.5, typical=0.3)
     assert found.tolist() == [[0.0] * 3] * 3

@@ -24,13 +24,14 @@ def task():
         "correction": 0.3 * draw(3, 4),
         "alpha": torch.tensor(6.0, dtype=torch.float64),
         "std": torch.tensor(0.4, dtype=torch.float64),
+        "noise": torch.tensor(0.7, dtype=torch.float64),
         "offset": 0.5,
         "power": 0.2,
         "typical": 0.6,
     }
 
 
-def oracle(query, means, count, correction, alpha, std, offset, power, typical, steps):
+def oracle(query, means, count, correction, alpha, std, noise, offset, power, typical, steps):
     """The same, query by query and class by class."""
     way, share = len(means), [[0.0] * len(means) for _ in query]
     for _ in range(steps + 1):
@@ -45,8 +46,13 @@ def oracle(query, means, count, correction, alpha, std, offset, power, typical, 
                 cosines.append((x @ total / (x.norm() * total.norm())).item())
             mean = sum(cosines) / way
             shots = [count[k].item() + others[k] for k in range(way)]
+            b = noise.item()
             scores = [
-                alpha.item() * n / (n + offset) * (c - mean) + (v @ x / x.norm()).item()
+                alpha.item()
+                * n
+                / (n + offset)
+                * (c - mean - 0.5 / math.sqrt((1 + b) * (1 + b / n)))
+                + (v @ x / x.norm()).item()
                 for n, c, v in zip(shots, cosines, correction, strict=True)
             ]
             top = max(cosines[scores.index(max(scores))], typical / 2)
@@ -79,7 +85,7 @@ def test_queries_help_each_other():
     query = centres[truth] + 0.25 * torch.randn(60, 8, generator=generator, dtype=torch.float64)
     means = centres + 0.6 * torch.randn(3, 8, generator=generator, dtype=torch.float64)
     given = (query, means, torch.ones(3).double(), torch.zeros(3, 8).double())
-    scale = (torch.tensor(8.0).double(), torch.tensor(0.1))
+    scale = (torch.tensor(8.0).double(), torch.tensor(0.1), torch.tensor(1.0).double())
     right = []
     for steps in (0, 10):
         answer = transduce(*given, *scale, 0.5, 0.0, 1.0, steps=steps).argmax(-1)

@@ -11,8 +11,7 @@ from varscale.functional import (
     leave_one_out,
     likeliest_factor,
     log_softmax,
-    shot_factor,
-    temper,
+    shot_scores,
 )
 
 FOLDS = 4
@@ -21,6 +20,8 @@ REACHES = (0.1, 0.3)
 """Standard deviations of a correction of the class weights, in units of the scale, beside none."""
 ALLOWANCE = 0.08
 """By how much an example is explained better by a correction that was fitted to all examples."""
+IMPOSSIBLE = -1e6
+"""Score of a class that an example left out cannot be given to."""
 LARGEST_PROBE = 1 << 26
 """Multiplications of a step of the probe, at most: beyond it some examples serve for all, and none
 where that leaves fewer than two of a class."""
@@ -101,24 +102,30 @@ def left_out_scores(
     z: Float[Tensor, "*task item dim"],
     labels: Integer[Tensor, "*task item"],
 ) -> tuple[Float[Tensor, "*task item way"], Float[Tensor, "*task item 1"]]:
-    """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M24).
+    """Scores of examples, each left out (M38), at a scale of 1 and the shots that remain (M49).
+
+    Only classes with two or more examples take part. A class with one has none to leave out; if it
+    took part as a rival, what is fitted would learn to avoid it.
 
     Returns:
         The scores, and the factor of each example as a query (M41), by which they are multiplied.
     """
     cosine = leave_one_out(z - place.origin, labels, place.means, place.count, place.weight)
-    scores = temper_left_out(prior, place, cosine, labels)
-    return scores, likeliest_factor(cosine, scores, prior.query_power, prior.top)
+    scores = score_left_out(prior, place, cosine, labels)
+    factor = likeliest_factor(cosine, scores, prior.query_power, prior.top)
+    own, single = labels.unsqueeze(-1), (place.count <= 1).unsqueeze(-2).expand_as(scores)
+    apart = scores.masked_fill(single | single.gather(-1, own), IMPOSSIBLE)
+    return apart.scatter(-1, own, scores.gather(-1, own)), factor
 
 
-def temper_left_out(
+def score_left_out(
     prior: Prior,
     place: Place,
     cosine: Float[Tensor, "*task item way"],
     labels: Integer[Tensor, "*task item"],
 ) -> Float[Tensor, "*task item way"]:
-    """Apply the shots that remain (M24) to similarities of examples left out."""
+    """Turn similarities of examples left out into scores, by the shots that remain (M49)."""
     own = labels.unsqueeze(-1)
     rest = (place.count.gather(-1, labels) - 1).clamp_min(1).unsqueeze(-1)
     shots = place.count.unsqueeze(-2).expand_as(cosine).scatter(-1, own, rest)
-    return temper(cosine, shot_factor(shots, prior.shot_offset))
+    return shot_scores(cosine, shots, prior.shot_offset, place.noise)

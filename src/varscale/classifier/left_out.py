@@ -13,7 +13,7 @@ from varscale.classifier.correction import (
     correct_without,
     deal_examples,
     probe_step,
-    temper_left_out,
+    score_left_out,
 )
 from varscale.classifier.task import Task
 from varscale.functional import leave_one_out, likeliest_factor, log_softmax
@@ -74,7 +74,7 @@ def left_out_probabilities(
         part = slice(start, start + size)
         given, some = labels[part], z[part] - place.origin
         cosine = leave_one_out(some, given, place.means, place.count, place.weight)
-        scores = task.alpha * temper_left_out(prior, place, cosine, given)
+        scores = task.alpha * score_left_out(prior, place, cosine, given)
         for number, correction in enumerate(corrections):
             own = home[part] == number
             scores[own] += place.unit(z[part][own]) @ correction.mT

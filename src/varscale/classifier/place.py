@@ -74,6 +74,7 @@ class Place:
         references: The same as unit vectors.
         count: Examples of each class.
         spread: Factor of the scale for classes that differ and scatter so much (M39).
+        noise: Variance within classes, in units of that between them (M49).
     """
 
     origin: Float[Tensor, "*task 1 dim"]
@@ -82,6 +83,7 @@ class Place:
     references: Float[Tensor, "*task way dim"]
     count: Float[Tensor, "*task way"]
     spread: Float[Tensor, "*task"]
+    noise: Float[Tensor, "*task"]
 
     @property
     def shift(self) -> Float[Tensor, "*task"]:
@@ -113,6 +115,8 @@ def place_task(
     if names is not None:
         square = square + (names.count * names.z.square().sum(-1)).sum(-1)
     square = (square - (count * means.square().sum(-1)).sum(-1)).clamp_min(0)  # about the means
-    spread = prior.spread_factor(class_spread(means), square, count)
+    between, within = prior.variances(class_spread(means), square, count)
+    spread = prior.spread_factor(between, within)
+    noise = torch.where(between > 0, within / between, torch.inf)
     means = means - origin
-    return Place(origin, weight, means, normalize(means), count, spread)
+    return Place(origin, weight, means, normalize(means), count, spread, noise)

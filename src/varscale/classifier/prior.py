@@ -92,27 +92,45 @@ class Prior:
             z = z.where(unit == 1, smaller(x.double() / unit - mean / unit).to(dtype))
         return z
 
-    def spread_factor(
+    def variances(
         self,
         spread: Float[Tensor, "*task"],
         square: Float[Tensor, "*task"],
         count: Float[Tensor, "*task way"],
-    ) -> Float[Tensor, "*task"]:
-        """Factor of the scale for a task whose classes differ and scatter so much (M39).
+    ) -> tuple[Float[Tensor, "*task"], Float[Tensor, "*task"]]:
+        """Variances between and within the classes of a task (M39).
+
+        Without base classes, those of its examples. If examples change nothing, the base classes'.
 
         Args:
             spread: Variance of the class means.
             square: Squared distances of examples and their class means, summed.
             count: Examples of each class.
         """
-        if not (self.adapts and self.between):
-            return torch.ones_like(spread)
-        base = {"between": self.between, "within": max(self.within, EPS * self.between)}
+        if not self.adapts:
+            return torch.full_like(spread, self.between), torch.full_like(spread, self.within)
+        if not self.between:
+            noise = square / (count - 1).clamp_min(0).sum(-1).clamp_min(EPS)
+            return (spread - noise * count.reciprocal().mean(-1)).clamp_min(0), noise
+        base = {"between": self.between, "within": self._least_within}
         b, s = class_variances(
             spread, square, count, **base, dimensions=self.dimensions, reach=REACH
         )
-        share = base["between"] / (base["between"] + base["within"])
-        return (b * (share * b + (1 - share) * s)).sqrt()
+        return b * base["between"], s * base["within"]
+
+    def spread_factor(
+        self, between: Float[Tensor, "*task"], within: Float[Tensor, "*task"]
+    ) -> Float[Tensor, "*task"]:
+        """Factor of the scale for a task with these variances (M39)."""
+        if not (self.adapts and self.between):
+            return torch.ones_like(between)
+        total = self.between + self._least_within
+        return (between / self.between * (between + within) / total).sqrt()
+
+    @property
+    def _least_within(self) -> float:
+        """Variance within base classes, above 0."""
+        return max(self.within, EPS * self.between)
 
     def scale_spread(self, shift: Float[Tensor, "*task"]) -> Float[Tensor, "*task"]:
         """How far the scale of a task may differ, by its distance from the base classes (M39)."""

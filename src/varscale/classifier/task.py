@@ -12,6 +12,7 @@ from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
     average_softmax,
+    own_similarity,
     query_logits,
     scale_factor,
     shot_factor,
@@ -36,7 +37,8 @@ class Task:
     Attributes:
         prior: What base classes taught.
         place: Where the classes lie.
-        weights: Class weights: a query's scores are its unit vector times these.
+        weights: Class weights: a query's scores are its unit vector times these, plus the bias.
+        bias: What is added to the score of each class, for its number of examples (M49).
         correction: What the examples added to them, beyond their means.
         alpha: The scale at very many shots.
         factor: What the examples, left out one by one, made of it.
@@ -46,6 +48,7 @@ class Task:
     prior: Prior
     place: Place
     weights: Float[Tensor, "*task way dim"]
+    bias: Float[Tensor, "*task way"]
     correction: Float[Tensor, "*task way dim"]
     alpha: Float[Tensor, "*task"]
     factor: Float[Tensor, "*task"]
@@ -76,9 +79,8 @@ class Task:
         self, z: Float[Tensor, "*task query dim"]
     ) -> Float[Tensor, "*task query way"]:
         """Probabilities of the classes of embedded queries, averaged over scales (M39, M41)."""
-        references, weights = self.place.references.to(z), self.weights.to(z)
-        power, typical = self.prior.query_power, self.prior.top
-        logits = query_logits(z, references, weights, power=power, typical=typical)
+        known = (self.place.references.to(z), self.weights.to(z), self.bias.to(z))
+        logits = query_logits(z, *known, power=self.prior.query_power, typical=self.prior.top)
         return average_softmax(logits, self.std)
 
     def transduce(
@@ -87,7 +89,7 @@ class Task:
         """Probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
         prior, place = self.prior, self.place
-        known = (place.means, place.count, self.correction, self.alpha, self.std)
+        known = (place.means, place.count, self.correction, self.alpha, self.std, place.noise)
         return transduce(z, *known, prior.shot_offset, prior.query_power, prior.top)
 
 
@@ -119,8 +121,9 @@ def fit_task(
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:
             correction = correct(prior, place, z[..., ::step, :], labels[..., ::step], alpha)
-    share = shot_factor(place.count, prior.shot_offset).unsqueeze(-1)
+    scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
     centred = place.references - place.references.mean(-2, keepdim=True)
-    weights = alpha[..., None, None] * share * centred + correction
+    weights = scale.unsqueeze(-1) * centred + correction
+    bias = -scale * own_similarity(place.count, place.noise.unsqueeze(-1)) / 2
     std = std.where(std > NEGLIGIBLE, 0.0)
-    return Task(prior, place, weights, correction, alpha, factor, std)
+    return Task(prior, place, weights, bias, correction, alpha, factor, std)

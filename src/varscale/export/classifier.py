@@ -34,6 +34,7 @@ class ClassifierGraph(nn.Module):
     centre: Tensor
     references: Tensor
     weights: Tensor
+    bias: Tensor
     std: Tensor
     floor: Tensor
 
@@ -49,6 +50,7 @@ class ClassifierGraph(nn.Module):
         self.register_buffer("centre", task.place.origin.float())
         self.register_buffer("references", task.place.references.float())
         self.register_buffer("weights", task.weights.float())
+        self.register_buffer("bias", task.bias.float())
         floor = torch.full((len(count),), -torch.inf)
         self.register_buffer(
             "floor", floor if reject is None else prior.floor(count, reject).float()
@@ -69,9 +71,8 @@ class ClassifierGraph(nn.Module):
             z = z @ self.matrix
         z = unit(z - self.centre)
         similarity = z @ self.references.mT
-        logits = query_logits(
-            z, self.references, self.weights, power=self.query_power, typical=self.top
-        )
+        known = (self.references, self.weights, self.bias)
+        logits = query_logits(z, *known, power=self.query_power, typical=self.top)
         p = average_softmax(logits, self.std) if self.uncertain else logits.softmax(-1)
         return p, ~(similarity >= self.floor).any(-1)
 

@@ -30,7 +30,7 @@ from varscale.functional.prototypes import (
     task_prototype,
     unit,
 )
-from varscale.functional.shots import shot_factor, temper
+from varscale.functional.shots import own_similarity, shot_factor, shot_scores, temper
 from varscale.functional.similarity import (
     center,
     cosine_logits,
@@ -79,12 +79,14 @@ __all__ = [
     "log_softmax",
     "norm_logits",
     "normalize",
+    "own_similarity",
     "prototypes",
     "query_factor",
     "query_logits",
     "query_nll",
     "scale_factor",
     "shot_factor",
+    "shot_scores",
     "squared_euclidean",
     "task_origin",
     "task_prototype",

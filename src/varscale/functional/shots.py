@@ -1,4 +1,4 @@
-"""How the scale of a class depends on its number of supports; numbered as in `docs/method.md`."""
+"""How the scores of a class depend on its number of supports; numbered as in `docs/method.md`."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -37,3 +37,43 @@ def temper(
         [[1.0, -2.0]]
     """
     return factor * (logits - logits.mean(-1, keepdim=True))
+
+
+def own_similarity(
+    count: Float[Tensor, "*#batch"], noise: Float[Tensor, "*#batch"]
+) -> Float[Tensor, "*batch"]:
+    r"""Cosine to expect of an item and the mean of `count` others of its class (M49).
+
+    $R_n = \big[ (1 + \beta) (1 + \beta / n) \big]^{-1/2}$. The item is its class plus noise of
+    variance $\beta$, the mean its class plus noise of variance $\beta / n$, where the variance
+    between classes is 1.
+
+    Example:
+        >>> import torch
+        >>> own_similarity(torch.tensor([1.0, 3.0]), torch.tensor(1.0))
+        tensor([0.5000, 0.6124])
+    """
+    return ((1 + noise) * (1 + noise / count)).rsqrt()
+
+
+def shot_scores(
+    cosine: Float[Tensor, "*batch query way"],
+    count: Float[Tensor, "*#batch #query way"],
+    offset: float,
+    noise: Float[Tensor, "*#batch"],
+) -> Float[Tensor, "*batch query way"]:
+    r"""Scores, at a scale of 1, of classes with different numbers of supports (M49).
+
+    $\ell_{jk} = f_k \big( s_{jk} - \tfrac1K \sum_i s_{ji} - \tfrac12 R_{n_k} \big)$, with $f_k$ of
+    M23. A query resembles the mean of many examples more than that of a few, even if both classes
+    fit it equally well. With equal supports, this is M24 up to a constant.
+
+    Args:
+        cosine: Similarities $s$ of queries and class means.
+        count: Supports $n_k$, for each query if they differ.
+        offset: $b$ of M23.
+        noise: $\beta$ of `own_similarity`; if infinite, this is M24.
+    """
+    factor = shot_factor(count, offset)
+    expected = own_similarity(count, noise[..., None, None])
+    return temper(cosine, factor) - factor * expected / 2

@@ -246,22 +246,24 @@ def query_logits(
     z: Float[Tensor, "*task query dim"],
     references: Float[Tensor, "*task way dim"],
     weights: Float[Tensor, "*task way dim"],
+    bias: Float[Tensor, "*task way"],
     *,
     power: float,
     typical: float,
 ) -> Float[Tensor, "*task query way"]:
-    r"""Scores of queries: $\ell_k = (t / t_0)^{-\gamma} w_k^\top z$ (M41).
+    r"""Scores of queries: $\ell_k = (t / t_0)^{-\gamma} (w_k^\top z + a_k)$ (M41).
 
     $t$ is the similarity of the query and its likeliest class.
 
     Args:
         z: Unit vectors of the queries.
         references: Unit class means.
-        weights: Class weights.
-        power: $\gamma$; at 0 the scores are plain products.
+        weights: Class weights $w_k$.
+        bias: What is added for each class, $a_k$.
+        power: $\gamma$; at 0 all queries have the same scale.
         typical: $t_0$.
     """
-    logits = z @ weights.mT
+    logits = z @ weights.mT + bias.unsqueeze(-2)
     if not power:
         return logits
     likeliest = logits.argmax(-1).unsqueeze(-1).expand(z.shape)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from varscale.functional.prototypes import EPS
-from varscale.functional.shots import shot_factor, temper
+from varscale.functional.shots import shot_scores
 from varscale.functional.task import average_softmax, likeliest_factor
 
 STEPS = 10
@@ -21,6 +21,7 @@ def transduce(
     correction: Float[Tensor, "*task way dim"],
     alpha: Float[Tensor, "*task"],
     std: Float[Tensor, "*task"],
+    noise: Float[Tensor, "*task"],
     offset: float,
     power: float,
     typical: float,
@@ -34,7 +35,7 @@ def transduce(
     $\ell_{jk} = \alpha \cos\big(x_j,\ n_k c_k + \sum_{i \ne j} p_{ik} x_i\big) + v_k^\top \hat x_j
     + \log \pi_{jk}$ with $\pi_{jk} \propto a + \sum_{i \ne j} p_{ik}$,
 
-    with the laws of shots (M23, M24) and queries (M41) as before.
+    with the laws of shots (M23, M49) and queries (M41) as before.
 
     Args:
         query: Queries, from the origin of the task.
@@ -43,6 +44,7 @@ def transduce(
         correction: Corrections $v_k$ of the class weights.
         alpha: The scale.
         std: How uncertain it is, as a standard deviation of its logarithm (M39).
+        noise: Variance within classes, in units of that between them (M49).
         offset: Of the shot law.
         power: Of the query's factor.
         typical: Similarity at which that factor is 1.
@@ -58,8 +60,8 @@ def transduce(
         cross = query @ total.mT
         norm = total.square().sum(-1).unsqueeze(-2) - 2 * share * cross + share.square() * square
         cosine = (cross - share * square) / (norm.clamp_min(EPS**2).sqrt() * length)
-        tempered = temper(cosine, shot_factor(count.unsqueeze(-2) + others, offset))
-        scores = alpha[..., None, None] * tempered + moved
+        scores = shot_scores(cosine, count.unsqueeze(-2) + others, offset, noise)
+        scores = alpha[..., None, None] * scores + moved
         scores = scores * likeliest_factor(cosine, scores, power, typical)
         share = average_softmax(scores, std, (CONCENTRATION + others).log())
     return share
