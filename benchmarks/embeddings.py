@@ -115,10 +115,26 @@ def without_correction(data: Data, way: int, shot: int) -> Predict:
     return predict
 
 
+def without_expectation(data: Data, way: int, shot: int) -> Predict:
+    """A class is not expected to look less similar with fewer examples."""
+    inner = ours(data, way, shot)
+
+    def place_all(*given: object) -> place.Place:
+        found = place.place_task(*given)
+        return replace(found, noise=torch.full_like(found.noise, torch.inf))
+
+    def predict(*given: object) -> Tensor:
+        with patch.object(task, "place_task", place_all):
+            return inner(*given)
+
+    return predict
+
+
 PARTS = {
     "without the task's origin (M37)": at_base_origin,
     "without the task's variances (M39)": partial(ours, change=lambda p: replace(p, between=0.0)),
     "without the factor of the scale (M39)": partial(ours, change=lambda p: replace(p, spread=0.0)),
+    "without the expected similarity (M49)": without_expectation,
     "without the correction (M40)": without_correction,
     "without the query's factor (M41)": partial(ours, change=lambda p: replace(p, query_power=0.0)),
     "the prior as it is": partial(ours, change=lambda p: replace(p, adapts=False)),

@@ -8,10 +8,9 @@ example, the others have more. Writes `unequal.csv`.
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,18 +20,20 @@ from embeddings import (
     Data,
     Predict,
     Task,
+    by_tasks,
     logistic,
     nearest_centroid,
     ours,
+    support_vectors,
     validated,
+    without_expectation,
 )
 from rows import append_rows
 from torch import Tensor
 
-from varscale.classifier import task
-from varscale.classifier.place import Place, place_task
 from varscale.classifier.prior import broad_prior
 from varscale.evaluation.metrics import calibration_bins, expected_calibration_error, interval
+from varscale.functional import cosine_logits, log_softmax, prototypes
 
 FILE = Path(__file__).with_name("unequal.csv")
 WAY, TASKS, MANY = 10, 500, (2, 5, 20)
@@ -51,24 +52,18 @@ class Unequal(Data):
             yield support[:, kept], labels[:, kept], query, truth
 
 
-def without_expectation(data: Data, way: int, shot: int) -> Predict:
-    """The default without M49: a class is not expected to look less similar by few examples."""
-    inner = ours(data, way, shot)
-
-    def place(*given: object) -> Place:
-        found = place_task(*given)
-        return replace(found, noise=torch.full_like(found.noise, torch.inf))
-
-    def predict(*given: object) -> Tensor:
-        with patch.object(task, "place_task", place):
-            return inner(*given)
-
-    return predict
-
-
 def without_base(data: Data, way: int, shot: int) -> Predict:
     """The default fitted to the examples of the task alone."""
     return ours(data, way, shot, change=lambda prior: broad_prior(prior.dim))
+
+
+def nearest_cosine(data: Data, way: int, shot: int) -> Predict:
+    """The class mean of the largest cosine; probabilities are those of scale 1."""
+
+    def predict(support: Tensor, labels: Tensor, query: Tensor, way: int) -> Tensor:
+        return log_softmax(cosine_logits(query, prototypes(support, labels, way)))
+
+    return predict
 
 
 def balanced(c: float) -> object:
@@ -76,14 +71,21 @@ def balanced(c: float) -> object:
     return logistic(c).set_params(class_weight="balanced")
 
 
+def balanced_vectors() -> object:
+    """A linear support vector machine in which classes weigh the same; it has no probabilities."""
+    return support_vectors().set_params(class_weight="balanced")
+
+
 METHODS: dict[str, Callable[..., Predict | tuple[Predict, str]]] = {
     OURS: ours,
     "without base classes": without_base,
-    "without M49": without_expectation,
+    "without the expected similarity (M49)": without_expectation,
     "nearest centroid": nearest_centroid,
+    "nearest centroid, cosine": nearest_cosine,
     "logistic regression": partial(validated, make=logistic),
     "logistic regression, balanced": partial(validated, make=balanced),
     "logistic regression, whitened, balanced": partial(validated, make=balanced, white=True),
+    "support vector machine, balanced": lambda d, w, n: by_tasks(d, balanced_vectors),
 }
 
 
