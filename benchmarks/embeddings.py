@@ -121,7 +121,7 @@ def without_expectation(data: Data, way: int, shot: int) -> Predict:
 
     def place_all(*given: object) -> place.Place:
         found = place.place_task(*given)
-        return replace(found, noise=torch.full_like(found.noise, torch.inf))
+        return replace(found, scatter=torch.full_like(found.scatter, torch.inf))
 
     def predict(*given: object) -> Tensor:
         with patch.object(task, "place_task", place_all):

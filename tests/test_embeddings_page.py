@@ -18,7 +18,7 @@ def test_the_page_is_that_of_its_rows(page):
 
 
 def test_no_rows_are_missing(page):
-    rows, drawn, more, pictured = page.read()
+    rows, drawn, more, pictured, mixed = page.read()
     least = {method: shots for method, (_, shots, _) in page.RIVALS.items()}
     sentences = page.embeddings.make_plan(list(page.DATASETS), list(page.embeddings.TASKS))
     for there, plan in (
@@ -37,3 +37,4 @@ def test_no_rows_are_missing(page):
     settings = len(sets.DATASETS) * len(sets.SHOTS) * len(sets.ERRORS) * len(page.METHODS)
     assert len(drawn) == sets.SEEDS * settings
     assert len(more) == 2 * 2 * 4 * 4  # datasets, kinds of queries, evidence, shots
+    assert len(mixed) == len(page.DATASETS) * len(page.unequal.METHODS) * len(page.unequal.MANY)

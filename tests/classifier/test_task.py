@@ -153,7 +153,7 @@ def test_the_scale_is_the_likeliest_of_the_examples_left_out(sizes, power):
     cosine = leave_one_out(items - place.origin, labels, place.means, n, place.weight)
     shots = n.repeat(len(labels), 1)
     shots[torch.arange(len(labels)), labels] = (n[labels] - 1).clamp_min(1)
-    own = ((1 + place.noise) * (1 + place.noise / shots)) ** -0.5
+    own = ((1 + place.scatter) * (1 + place.scatter / shots)) ** -0.5
     scores = shots / (shots + 0.5) * (cosine - cosine.mean(-1, keepdim=True) - own / 2)
     top = cosine[torch.arange(len(labels)), scores.argmax(-1)]
     scores = (top.clamp_min(0.15) / 0.3).unsqueeze(-1) ** -power * scores

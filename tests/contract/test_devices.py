@@ -92,7 +92,7 @@ def test_the_classifier_stays_on_its_device():
         spread = prior.scale_spread(place.shift)
         factor, std = scale_factor(scores, labels, torch.ones_like(x[:, 0]), spread)
         weights = fit_probe(place.unit(x), labels, scores, alpha[..., None, None], steps=2)
-        bias = own_similarity(place.count, place.noise)
+        bias = own_similarity(place.count, place.scatter)
         known = (place.references, weights, bias)
         logits = query_logits(place.unit(x), *known, power=0.3, typical=0.5)
         p = average_softmax(logits, std)

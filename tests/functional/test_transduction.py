@@ -24,14 +24,14 @@ def task():
         "correction": 0.3 * draw(3, 4),
         "alpha": torch.tensor(6.0, dtype=torch.float64),
         "std": torch.tensor(0.4, dtype=torch.float64),
-        "noise": torch.tensor(0.7, dtype=torch.float64),
+        "scatter": torch.tensor(0.7, dtype=torch.float64),
         "offset": 0.5,
         "power": 0.2,
         "typical": 0.6,
     }
 
 
-def oracle(query, means, count, correction, alpha, std, noise, offset, power, typical, steps):
+def oracle(query, means, count, correction, alpha, std, scatter, offset, power, typical, steps):
     """The same, query by query and class by class."""
     way, share = len(means), [[0.0] * len(means) for _ in query]
     for _ in range(steps + 1):
@@ -46,7 +46,7 @@ def oracle(query, means, count, correction, alpha, std, noise, offset, power, ty
                 cosines.append((x @ total / (x.norm() * total.norm())).item())
             mean = sum(cosines) / way
             shots = [count[k].item() + others[k] for k in range(way)]
-            b = noise.item()
+            b = scatter.item()
             scores = [
                 alpha.item()
                 * n

@@ -128,4 +128,4 @@ def score_left_out(
     own = labels.unsqueeze(-1)
     rest = (place.count.gather(-1, labels) - 1).clamp_min(1).unsqueeze(-1)
     shots = place.count.unsqueeze(-2).expand_as(cosine).scatter(-1, own, rest)
-    return shot_scores(cosine, shots, prior.shot_offset, place.noise)
+    return shot_scores(cosine, shots, prior.shot_offset, place.scatter)

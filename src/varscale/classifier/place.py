@@ -74,7 +74,7 @@ class Place:
         references: The same as unit vectors.
         count: Examples of each class.
         spread: Factor of the scale for classes that differ and scatter so much (M39).
-        noise: Variance within classes, in units of that between them (M49).
+        scatter: Variance within classes, in units of that between them (M49).
     """
 
     origin: Float[Tensor, "*task 1 dim"]
@@ -83,7 +83,7 @@ class Place:
     references: Float[Tensor, "*task way dim"]
     count: Float[Tensor, "*task way"]
     spread: Float[Tensor, "*task"]
-    noise: Float[Tensor, "*task"]
+    scatter: Float[Tensor, "*task"]
 
     @property
     def shift(self) -> Float[Tensor, "*task"]:
@@ -117,6 +117,6 @@ def place_task(
     square = (square - (count * means.square().sum(-1)).sum(-1)).clamp_min(0)  # about the means
     between, within = prior.variances(class_spread(means), square, count)
     spread = prior.spread_factor(between, within)
-    noise = torch.where(between > 0, within / between, torch.inf)
+    scatter = torch.where(between > 0, within / between, torch.inf)
     means = means - origin
-    return Place(origin, weight, means, normalize(means), count, spread, noise)
+    return Place(origin, weight, means, normalize(means), count, spread, scatter)

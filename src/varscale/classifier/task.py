@@ -89,7 +89,7 @@ class Task:
         """Probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
         prior, place = self.prior, self.place
-        known = (place.means, place.count, self.correction, self.alpha, self.std, place.noise)
+        known = (place.means, place.count, self.correction, self.alpha, self.std, place.scatter)
         return transduce(z, *known, prior.shot_offset, prior.query_power, prior.top)
 
 
@@ -124,6 +124,6 @@ def fit_task(
     scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
     centred = place.references - place.references.mean(-2, keepdim=True)
     weights = scale.unsqueeze(-1) * centred + correction
-    bias = -scale * own_similarity(place.count, place.noise.unsqueeze(-1)) / 2
+    bias = -scale * own_similarity(place.count, place.scatter.unsqueeze(-1)) / 2
     std = std.where(std > NEGLIGIBLE, 0.0)
     return Task(prior, place, weights, bias, correction, alpha, factor, std)

@@ -40,7 +40,7 @@ def temper(
 
 
 def own_similarity(
-    count: Float[Tensor, "*#batch"], noise: Float[Tensor, "*#batch"]
+    count: Float[Tensor, "*#batch"], scatter: Float[Tensor, "*#batch"]
 ) -> Float[Tensor, "*batch"]:
     r"""Cosine to expect of an item and the mean of `count` others of its class (M49).
 
@@ -53,14 +53,14 @@ def own_similarity(
         >>> own_similarity(torch.tensor([1.0, 3.0]), torch.tensor(1.0))
         tensor([0.5000, 0.6124])
     """
-    return ((1 + noise) * (1 + noise / count)).rsqrt()
+    return ((1 + scatter) * (1 + scatter / count)).rsqrt()
 
 
 def shot_scores(
     cosine: Float[Tensor, "*batch query way"],
     count: Float[Tensor, "*#batch #query way"],
     offset: float,
-    noise: Float[Tensor, "*#batch"],
+    scatter: Float[Tensor, "*#batch"],
 ) -> Float[Tensor, "*batch query way"]:
     r"""Scores, at a scale of 1, of classes with different numbers of supports (M49).
 
@@ -72,8 +72,8 @@ def shot_scores(
         cosine: Similarities $s$ of queries and class means.
         count: Supports $n_k$, for each query if they differ.
         offset: $b$ of M23.
-        noise: $\beta$ of `own_similarity`; if infinite, this is M24.
+        scatter: $\beta$ of `own_similarity`; if infinite, this is M24.
     """
     factor = shot_factor(count, offset)
-    expected = own_similarity(count, noise[..., None, None])
+    expected = own_similarity(count, scatter[..., None, None])
     return temper(cosine, factor) - factor * expected / 2

@@ -21,7 +21,7 @@ def transduce(
     correction: Float[Tensor, "*task way dim"],
     alpha: Float[Tensor, "*task"],
     std: Float[Tensor, "*task"],
-    noise: Float[Tensor, "*task"],
+    scatter: Float[Tensor, "*task"],
     offset: float,
     power: float,
     typical: float,
@@ -44,7 +44,7 @@ def transduce(
         correction: Corrections $v_k$ of the class weights.
         alpha: The scale.
         std: How uncertain it is, as a standard deviation of its logarithm (M39).
-        noise: Variance within classes, in units of that between them (M49).
+        scatter: Variance within classes, in units of that between them (M49).
         offset: Of the shot law.
         power: Of the query's factor.
         typical: Similarity at which that factor is 1.
@@ -60,7 +60,7 @@ def transduce(
         cross = query @ total.mT
         norm = total.square().sum(-1).unsqueeze(-2) - 2 * share * cross + share.square() * square
         cosine = (cross - share * square) / (norm.clamp_min(EPS**2).sqrt() * length)
-        scores = shot_scores(cosine, count.unsqueeze(-2) + others, offset, noise)
+        scores = shot_scores(cosine, count.unsqueeze(-2) + others, offset, scatter)
         scores = alpha[..., None, None] * scores + moved
         scores = scores * likeliest_factor(cosine, scores, power, typical)
         share = average_softmax(scores, std, (CONCENTRATION + others).log())
