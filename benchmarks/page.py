@@ -621,13 +621,17 @@ def sets_short(rows: list[sets.Row]) -> list[str]:
         number = sum(map(len, cover.values()))
         off = max(((1 - g[2]) - mean(found) for g, found in cover.items()), default=0.0)
         said = f"; the largest shortfall is {100 * off:.1f} points" if off > 0 else ""
-        sizes = [mean(r.size for r in found) for found in mine.values()]
+        sizes = ", ".join(
+            f"{mean(r.size for g, found in mine.items() if g[0] == name for r in found):.2f} on "
+            f"{NAMES[name]}"
+            for name in dict.fromkeys(g[0] for g in mine)
+        )
         out.append(
             bullet(
                 f"**Sets of {title}**: over {number // len(mine)} divisions the mean coverage "
                 f"is at least 1 - error in {kept} of {len(mine)} settings{said}. Single divisions "
-                f"fall below it in {below} of {number}. Sets have {mean(sizes):.2f} classes on "
-                f"average, {min(sizes):.2f} to {max(sizes):.2f}."
+                f"fall below it in {below} of {number}. Sets have this many classes on average: "
+                f"{sizes}."
             )
         )
     return out

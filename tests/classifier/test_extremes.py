@@ -83,7 +83,7 @@ def odd(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.filterwarnings("ignore:No class has two examples")
+@pytest.mark.filterwarnings("ignore:Fewer than two classes")
 def test_no_data_make_numpy_warn(seed):
     x, y, prior = odd(seed)
     with warnings.catch_warnings():

@@ -45,7 +45,7 @@ def test_probabilities_are_calibrated_on_unseen_classes_at_any_way_and_shot(base
     for factor in (0.5, 2.0):  # neither a smaller nor a larger scale does better
         worse = FewShotClassifier()
         worse.prior_ = replace(base.prior_, mean=factor * base.prior_.mean)
-        least = nll if shot == 1 else 0.99 * nll  # many examples correct the scale themselves
+        least = nll if shot == 1 else 0.97 * nll  # many examples correct the scale themselves
         assert few_shot(worse, x, y, way=way, shot=shot)[1] > least
 
 

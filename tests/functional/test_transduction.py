@@ -25,35 +25,34 @@ def task():
         "alpha": torch.tensor(6.0, dtype=torch.float64),
         "std": torch.tensor(0.4, dtype=torch.float64),
         "scatter": torch.tensor(0.7, dtype=torch.float64),
+        "share": torch.tensor(0.3, dtype=torch.float64),
         "offset": 0.5,
         "power": 0.2,
         "typical": 0.6,
     }
 
 
-def oracle(query, means, count, correction, alpha, std, scatter, offset, power, typical, steps):
+def oracle(
+    query, means, count, correction, alpha, std, scatter, share, offset, power, typical, steps
+):
     """The same, query by query and class by class."""
-    way, share = len(means), [[0.0] * len(means) for _ in query]
+    way, p, b = len(means), [[0.0] * len(means) for _ in query], scatter.item()
     for _ in range(steps + 1):
         new = []
         for j, x in enumerate(query):
-            others = [sum(s[k] for i, s in enumerate(share) if i != j) for k in range(way)]
+            others = [sum(s[k] for i, s in enumerate(p) if i != j) for k in range(way)]
             cosines = []
             for k in range(way):
                 total = count[k] * means[k]
                 for i, y in enumerate(query):
-                    total = total + share[i][k] * y if i != j else total
+                    total = total + p[i][k] * y if i != j else total
                 cosines.append((x @ total / (x.norm() * total.norm())).item())
             mean = sum(cosines) / way
             shots = [count[k].item() + others[k] for k in range(way)]
-            b = scatter.item()
+            even = [(0.5 - share.item() * b / n) / math.sqrt((1 + b) * (1 + b / n)) for n in shots]
             scores = [
-                alpha.item()
-                * n
-                / (n + offset)
-                * (c - mean - 0.5 / math.sqrt((1 + b) * (1 + b / n)))
-                + (v @ x / x.norm()).item()
-                for n, c, v in zip(shots, cosines, correction, strict=True)
+                alpha.item() * n / (n + offset) * (c - mean - e) + (v @ x / x.norm()).item()
+                for n, c, e, v in zip(shots, cosines, even, correction, strict=True)
             ]
             top = max(cosines[scores.index(max(scores))], typical / 2)
             scores = [(top / typical) ** -power * s for s in scores]
@@ -63,8 +62,8 @@ def oracle(query, means, count, correction, alpha, std, scatter, offset, power, 
                 known = [factor * s + math.log(5 + n) for s, n in zip(scores, others, strict=True)]
                 average += weight * torch.tensor(known, dtype=torch.float64).softmax(-1)
             new.append(average.tolist())
-        share = new
-    return torch.tensor(share, dtype=torch.float64)
+        p = new
+    return torch.tensor(p, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -85,7 +84,7 @@ def test_queries_help_each_other():
     query = centres[truth] + 0.25 * torch.randn(60, 8, generator=generator, dtype=torch.float64)
     means = centres + 0.6 * torch.randn(3, 8, generator=generator, dtype=torch.float64)
     given = (query, means, torch.ones(3).double(), torch.zeros(3, 8).double())
-    scale = (torch.tensor(8.0).double(), torch.tensor(0.1), torch.tensor(1.0).double())
+    scale = tuple(torch.tensor(v).double() for v in (8.0, 0.1, 1.0, 0.2))
     right = []
     for steps in (0, 10):
         answer = transduce(*given, *scale, 0.5, 0.0, 1.0, steps=steps).argmax(-1)

@@ -19,7 +19,7 @@ from varscale.classifier.adviser import Adviser
 from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
 from varscale.classifier.prior import BROAD, LARGEST, Prior, fixed_prior, unit_of
-from varscale.classifier.task import fit_task
+from varscale.classifier.task import fit_task, tells_scale
 from varscale.evaluation.conformal import prediction_set
 
 UNKNOWN = "unknown"
@@ -122,10 +122,11 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         x, y = torch.from_numpy(items), torch.from_numpy(numbers)
         table = None if names is None else torch.from_numpy(names)
         self.task_ = fit_task(self.prior_, x, y, len(classes), table)
-        if self.counts_.max() == 1 and (far := self.task_.distance()) is not None:
+        told = tells_scale(self.task_.place.count)
+        if not told and (far := self.task_.distance()) is not None:
             warnings.warn(
-                f"These classes are unlike the base classes of the prior: {far}. With one example "
-                "of each, probabilities may be off; two or more correct them.",
+                f"These classes are unlike the base classes of the prior: {far}. Probabilities may "
+                "be off; second examples of two or more classes correct them.",
                 stacklevel=3,
             )
         return self
@@ -283,11 +284,11 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
             return fixed_prior(self.prior, dim, unit_of(x.abs().max().double()).item())
-        if np.bincount(labels).max() == 1 and names is None:
+        if (np.bincount(labels) > 1).sum() < 2 and names is None:
             warnings.warn(
-                "No class has two examples, so nothing tells the scale. Probabilities use a scale "
-                f"of {BROAD:g}, which is a guess. Give more examples, or pass a prior learned on "
-                "other classes.",
+                "Fewer than two classes have two examples, so nothing tells the scale. "
+                f"Probabilities use a scale of {BROAD:g}, which is a guess. Give more examples, or "
+                "pass a prior learned on other classes.",
                 stacklevel=3,
             )
         table = None if names is None else torch.from_numpy(names)

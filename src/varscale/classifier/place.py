@@ -74,7 +74,8 @@ class Place:
         references: The same as unit vectors.
         count: Examples of each class.
         spread: Factor of the scale for classes that differ and scatter so much (M39).
-        scatter: Variance within classes, in units of that between them (M49).
+        scatter: Variance within classes, in units of that between them (M49); infinite if it is
+            not known, or if the classes do not differ.
     """
 
     origin: Float[Tensor, "*task 1 dim"]
@@ -84,6 +85,11 @@ class Place:
     count: Float[Tensor, "*task way"]
     spread: Float[Tensor, "*task"]
     scatter: Float[Tensor, "*task"]
+
+    @property
+    def share(self) -> Float[Tensor, "*task"]:
+        """Share of each class mean in the origin (M49)."""
+        return self.weight[..., 0, 0] / self.count.shape[-1]
 
     @property
     def shift(self) -> Float[Tensor, "*task"]:
@@ -111,12 +117,14 @@ def place_task(
     origin, weight = task_origin(means, z.new_zeros(z.shape[-1]))
     if not prior.adapts:
         origin, weight = torch.zeros_like(origin), torch.zeros_like(weight)
-    square = torch.linalg.vector_norm(z, dim=(-2, -1)).square()
+    centre = means.mean(-2, keepdim=True)  # about it, sums of squares lose no digits
+    square = torch.linalg.vector_norm(z - centre, dim=(-2, -1)).square()
     if names is not None:
-        square = square + (names.count * names.z.square().sum(-1)).sum(-1)
-    square = (square - (count * means.square().sum(-1)).sum(-1)).clamp_min(0)  # about the means
+        square = square + (names.count * (names.z - centre).square().sum(-1)).sum(-1)
+    square = (square - (count * (means - centre).square().sum(-1)).sum(-1)).clamp_min(0)
     between, within = prior.variances(class_spread(means), square, count)
     spread = prior.spread_factor(between, within)
-    scatter = torch.where(between > 0, within / between, torch.inf)
+    differ = between > EPS**2 * means.square().sum(-1).mean(-1)
+    scatter = torch.where(differ, within / between, torch.inf)
     means = means - origin
     return Place(origin, weight, means, normalize(means), count, spread, scatter)

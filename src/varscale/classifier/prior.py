@@ -100,7 +100,8 @@ class Prior:
     ) -> tuple[Float[Tensor, "*task"], Float[Tensor, "*task"]]:
         """Variances between and within the classes of a task (M39).
 
-        Without base classes, those of its examples. If examples change nothing, the base classes'.
+        Without base classes, those of its examples: 0 between classes of one example each, since
+        they do not tell. If examples change nothing, the base classes'.
 
         Args:
             spread: Variance of the class means.
@@ -110,8 +111,10 @@ class Prior:
         if not self.adapts:
             return torch.full_like(spread, self.between), torch.full_like(spread, self.within)
         if not self.between:
-            noise = square / (count - 1).clamp_min(0).sum(-1).clamp_min(EPS)
-            return (spread - noise * count.reciprocal().mean(-1)).clamp_min(0), noise
+            degrees = (count - 1).clamp_min(0).sum(-1)
+            noise = square / degrees.clamp_min(EPS)
+            between = (spread - noise * count.reciprocal().mean(-1)).clamp_min(0)
+            return torch.where(degrees > 0, between, 0.0), noise
         base = {"between": self.between, "within": self._least_within}
         b, s = class_variances(
             spread, square, count, **base, dimensions=self.dimensions, reach=REACH

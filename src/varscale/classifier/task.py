@@ -12,9 +12,9 @@ from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
     average_softmax,
-    own_similarity,
     query_logits,
     scale_factor,
+    shot_bias,
     shot_factor,
     transduce,
 )
@@ -89,8 +89,14 @@ class Task:
         """Probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
         prior, place = self.prior, self.place
-        known = (place.means, place.count, self.correction, self.alpha, self.std, place.scatter)
-        return transduce(z, *known, prior.shot_offset, prior.query_power, prior.top)
+        known = (place.means, place.count, self.correction, self.alpha, self.std)
+        laws = (prior.shot_offset, prior.query_power, prior.top)
+        return transduce(z, *known, place.scatter, place.share, *laws)
+
+
+def tells_scale(count: Float[Tensor, "*task way"]) -> bool:
+    """Whether examples can be left out: of two classes or more, which then compete (M49)."""
+    return bool(((count > 1).sum(-1) > 1).any())
 
 
 @torch.no_grad()
@@ -111,7 +117,7 @@ def fit_task(
     alpha = prior.mean * place.spread
     factor, correction = torch.ones_like(alpha), torch.zeros_like(place.means)
     std = prior.scale_spread(place.shift)
-    if prior.adapts and bool((place.count > 1).any()):
+    if prior.adapts and tells_scale(place.count):
         step = -(-labels.shape[-1] * n_way // LARGEST_EVIDENCE)
         some, given = z[..., ::step, :], labels[..., ::step]
         scores, own = left_out_scores(prior, place, some, given)
@@ -124,6 +130,7 @@ def fit_task(
     scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
     centred = place.references - place.references.mean(-2, keepdim=True)
     weights = scale.unsqueeze(-1) * centred + correction
-    bias = -scale * own_similarity(place.count, place.scatter.unsqueeze(-1)) / 2
+    law = (prior.shot_offset, place.scatter.unsqueeze(-1), place.share.unsqueeze(-1))
+    bias = -alpha.unsqueeze(-1) * shot_bias(place.count, *law)
     std = std.where(std > NEGLIGIBLE, 0.0)
     return Task(prior, place, weights, bias, correction, alpha, factor, std)

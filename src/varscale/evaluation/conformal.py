@@ -88,11 +88,13 @@ def prediction_set(
 ) -> Bool[Tensor, "*query way"]:
     """The accepted classes of each query, without the least likely ones (M42).
 
-    Those that are left out have at most `error` of the probability together. Equally likely classes
-    are left out together or not at all; the likeliest one that is accepted stays.
+    As many are left out as have at most `error` of the probability, together with the classes that
+    are not accepted. Equally likely classes are left out together or not at all; the likeliest one
+    that is accepted stays.
     """
     p = (probability.double() * accepted).contiguous()
+    refused = (probability.double() * ~accepted).sum(-1, keepdim=True)
     ordered, as_likely = p.sort(-1).values, p * (1 + ROUNDING)
     last = torch.searchsorted(ordered, as_likely, right=True) - 1
-    unlikely = ordered.cumsum(-1).gather(-1, last) <= error
+    unlikely = refused + ordered.cumsum(-1).gather(-1, last) <= error
     return accepted & (~unlikely | (as_likely >= ordered[..., -1:]))

@@ -30,7 +30,7 @@ from varscale.functional.prototypes import (
     task_prototype,
     unit,
 )
-from varscale.functional.shots import own_similarity, shot_factor, shot_scores, temper
+from varscale.functional.shots import own_similarity, shot_bias, shot_factor, shot_scores, temper
 from varscale.functional.similarity import (
     center,
     cosine_logits,
@@ -85,6 +85,7 @@ __all__ = [
     "query_logits",
     "query_nll",
     "scale_factor",
+    "shot_bias",
     "shot_factor",
     "shot_scores",
     "squared_euclidean",

@@ -1,5 +1,6 @@
 """How the scores of a class depend on its number of supports; numbered as in `docs/method.md`."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -46,7 +47,7 @@ def own_similarity(
 
     $R_n = \big[ (1 + \beta) (1 + \beta / n) \big]^{-1/2}$. The item is its class plus noise of
     variance $\beta$, the mean its class plus noise of variance $\beta / n$, where the variance
-    between classes is 1.
+    between classes is 1. In many dimensions their lengths hardly vary.
 
     Example:
         >>> import torch
@@ -56,24 +57,51 @@ def own_similarity(
     return ((1 + scatter) * (1 + scatter / count)).rsqrt()
 
 
+def shot_bias(
+    count: Float[Tensor, "*#batch"],
+    offset: float,
+    scatter: Float[Tensor, "*#batch"],
+    share: Float[Tensor, "*#batch"] | float = 0.0,
+) -> Float[Tensor, "*batch"]:
+    r"""What the score of a class is lowered by, at a scale of 1, for its supports (M49).
+
+    $f_n R_n \big( \tfrac12 - \eta \tfrac\beta n \big)$: the similarity at which the odds are even,
+    times the factor of M23.
+
+    Args:
+        count: Supports $n$.
+        offset: $b$ of M23.
+        scatter: $\beta$, the variance within classes in units of that between them. Infinite if it
+            is not known: then nothing is taken.
+        share: $\eta$, the share of the class mean in the origin.
+    """
+    known = scatter.isfinite()
+    scatter = torch.where(known, scatter, 0.0)
+    even = own_similarity(count, scatter) * (0.5 - share * scatter / count)
+    return torch.where(known, shot_factor(count, offset) * even, 0.0)
+
+
 def shot_scores(
     cosine: Float[Tensor, "*batch query way"],
     count: Float[Tensor, "*#batch #query way"],
     offset: float,
     scatter: Float[Tensor, "*#batch"],
+    share: Float[Tensor, "*#batch"] | float = 0.0,
 ) -> Float[Tensor, "*batch query way"]:
     r"""Scores, at a scale of 1, of classes with different numbers of supports (M49).
 
-    $\ell_{jk} = f_k \big( s_{jk} - \tfrac1K \sum_i s_{ji} - \tfrac12 R_{n_k} \big)$, with $f_k$ of
-    M23. A query resembles the mean of many examples more than that of a few, even if both classes
-    fit it equally well. With equal supports, this is M24 up to a constant.
+    $\ell_{jk} = f_k \big( s_{jk} - \tfrac1K \sum_i s_{ji} \big)$ (M24) less `shot_bias`. A query
+    resembles the mean of many examples more than that of a few, even if both classes fit it equally
+    well. With equal supports, this is M24 up to a constant.
 
     Args:
         cosine: Similarities $s$ of queries and class means.
         count: Supports $n_k$, for each query if they differ.
         offset: $b$ of M23.
-        scatter: $\beta$ of `own_similarity`; if infinite, this is M24.
+        scatter: $\beta$ of `shot_bias`.
+        share: $\eta$ of `shot_bias`.
     """
-    factor = shot_factor(count, offset)
-    expected = own_similarity(count, scatter[..., None, None])
-    return temper(cosine, factor) - factor * expected / 2
+    if isinstance(share, Tensor):
+        share = share[..., None, None]
+    bias = shot_bias(count, offset, scatter[..., None, None], share)
+    return temper(cosine, shot_factor(count, offset)) - bias

@@ -22,6 +22,7 @@ def transduce(
     alpha: Float[Tensor, "*task"],
     std: Float[Tensor, "*task"],
     scatter: Float[Tensor, "*task"],
+    share: Float[Tensor, "*task"],
     offset: float,
     power: float,
     typical: float,
@@ -45,6 +46,7 @@ def transduce(
         alpha: The scale.
         std: How uncertain it is, as a standard deviation of its logarithm (M39).
         scatter: Variance within classes, in units of that between them (M49).
+        share: Share of each class mean in the origin (M49).
         offset: Of the shot law.
         power: Of the query's factor.
         typical: Similarity at which that factor is 1.
@@ -53,15 +55,15 @@ def transduce(
     square = query.square().sum(-1, keepdim=True)
     length = square.sqrt().clamp_min(EPS)
     moved = query / length @ correction.mT
-    share = torch.zeros_like(moved)
+    p = torch.zeros_like(moved)
     for _ in range(steps + 1):
-        others = share.sum(-2, keepdim=True) - share  # (*task, query, way)
-        total = count.unsqueeze(-1) * means + share.mT @ query
+        others = p.sum(-2, keepdim=True) - p  # (*task, query, way)
+        total = count.unsqueeze(-1) * means + p.mT @ query
         cross = query @ total.mT
-        norm = total.square().sum(-1).unsqueeze(-2) - 2 * share * cross + share.square() * square
-        cosine = (cross - share * square) / (norm.clamp_min(EPS**2).sqrt() * length)
-        scores = shot_scores(cosine, count.unsqueeze(-2) + others, offset, scatter)
+        norm = total.square().sum(-1).unsqueeze(-2) - 2 * p * cross + p.square() * square
+        cosine = (cross - p * square) / (norm.clamp_min(EPS**2).sqrt() * length)
+        scores = shot_scores(cosine, count.unsqueeze(-2) + others, offset, scatter, share)
         scores = alpha[..., None, None] * scores + moved
         scores = scores * likeliest_factor(cosine, scores, power, typical)
-        share = average_softmax(scores, std, (CONCENTRATION + others).log())
-    return share
+        p = average_softmax(scores, std, (CONCENTRATION + others).log())
+    return p
