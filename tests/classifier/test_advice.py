@@ -11,7 +11,7 @@ from varscale.classifier.correction import (
     FOLDS,
     correct_without,
     deal_examples,
-    left_out_scores,
+    score_left_out,
 )
 from varscale.classifier.task import fit_task
 from varscale.functional import choose_covering, extrapolate_error, leave_one_out, query_factor
@@ -47,6 +47,20 @@ def test_leaving_out_is_near_to_fitting_without(few):
     assert near < far / 2
 
 
+def test_leaving_out_is_fair_to_classes_with_few_examples():
+    """Their own label is as likely as to a classifier that never saw them."""
+    draw, sizes = np.random.default_rng(0), [3, 3, 10, 10]
+    y, found, exact = np.repeat(np.arange(4), sizes), [], []
+    for _ in range(5):
+        means = 3 + draw.normal(size=(4, 60))
+        clf = FewShotClassifier().fit(means[y] + 2 * draw.normal(size=(len(y), 60)), y)
+        few = np.flatnonzero(y < 2)
+        found += list(clf.leave_one_out()[few, y[few]])
+        exact += [refit(clf, i).predict_proba(clf.examples_[i : i + 1])[0, y[i]] for i in few]
+    assert abs(np.mean(found) - np.mean(exact)) < 0.05
+    assert np.abs(np.subtract(found, exact)).mean() < 0.06
+
+
 def test_leaving_out_at_a_fixed_scale_is_exact():
     x, y = classes(seed=SEED, n_classes=4, per_class=3)
     clf = FewShotClassifier(prior=9.0).fit(x, y)
@@ -63,9 +77,10 @@ def test_each_example_gets_the_correction_without_its_part(base, monkeypatch):
     task, labels = clf.task_, torch.from_numpy(clf.labels_)
     assert task.correction.any()
     z = clf.prior_.embed(_tensor(x))
-    scores = task.alpha * left_out_scores(clf.prior_, task.place, z, labels)[0]
     given = task.place.means, task.place.count, task.place.weight
     cosine = leave_one_out(z - task.place.origin, labels, *given)
+    scores = score_left_out(clf.prior_, task.place, cosine, labels, task.place.share)
+    scores = task.alpha * scores
     part = deal_examples(task.place, z, labels, FOLDS)
     for i in range(len(y)):
         held = (part == part[i]).unsqueeze(0)

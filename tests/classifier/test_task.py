@@ -152,11 +152,21 @@ def test_variances_do_not_depend_on_where_the_examples_lie(sizes, offset):
     assert here.scatter.isfinite() == (max(sizes) > 1)
 
 
-def test_classes_that_do_not_differ_are_as_likely_whatever_their_examples(generator):
-    same = torch.randn(1, 6, generator=generator).double().expand(6, 6)
-    task = fit_task(broad_prior(6), same, torch.tensor([0, 1, 1, 1, 1, 1]), 2)
-    p = task.probabilities(task.embed(same[:1]))
-    assert p.flatten().tolist() == pytest.approx([0.5, 0.5])
+@pytest.mark.parametrize("learned", [False, True])
+def test_classes_that_do_not_differ_are_as_likely_whatever_their_examples(generator, learned):
+    prior = plain_prior(generator, adapts=True, between=1.0, within=1.0, dimensions=4.0)
+    prior = prior if learned else broad_prior(6)
+    labels = torch.arange(3).repeat_interleave(torch.tensor([1, 3, 7]))
+    for same in torch.randn(20, 1, 6, generator=generator).double():
+        task = fit_task(prior, same.expand(11, 6), labels, 3)
+        p = task.probabilities(task.embed(same))
+        assert p.flatten().tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_where_noise_hides_the_classes_those_with_few_examples_keep_their_bias():
+    items, labels, _ = task_of([1, 4], noise=20.0)
+    place = fit_task(broad_prior(6), items, labels, 2).place
+    assert place.scatter.item() == pytest.approx(10)
 
 
 @pytest.mark.parametrize(("way", "away", "off"), [(8, 0.0, 0.1), (2, 3.0, 0.2)])

@@ -123,12 +123,14 @@ def score_left_out(
     place: Place,
     cosine: Float[Tensor, "*task item way"],
     labels: Integer[Tensor, "*task item"],
+    share: Float[Tensor, "*task"] | float = 0.0,
 ) -> Float[Tensor, "*task item way"]:
     """Turn similarities of examples left out into scores, by the shots that remain (M49).
 
-    Without the origin's part of the bias: with it, scales of noisy classes came out too large.
+    Queries have the `share` of the place. What is fitted (M39, M40) does without: with it, scales
+    of noisy classes came out too large.
     """
     own = labels.unsqueeze(-1)
     rest = (place.count.gather(-1, labels) - 1).clamp_min(1).unsqueeze(-1)
     shots = place.count.unsqueeze(-2).expand_as(cosine).scatter(-1, own, rest)
-    return shot_scores(cosine, shots, prior.shot_offset, place.scatter)
+    return shot_scores(cosine, shots, prior.shot_offset, place.scatter, share)

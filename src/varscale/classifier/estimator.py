@@ -122,8 +122,16 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         x, y = torch.from_numpy(items), torch.from_numpy(numbers)
         table = None if names is None else torch.from_numpy(names)
         self.task_ = fit_task(self.prior_, x, y, len(classes), table)
-        told = tells_scale(self.task_.place.count)
-        if not told and (far := self.task_.distance()) is not None:
+        if tells_scale(self.task_.place.count) or not self.prior_.adapts:
+            return self
+        if not self.prior_.n_classes:
+            warnings.warn(
+                "Fewer than two classes have two examples, so nothing tells the scale. "
+                f"Probabilities use a scale of {BROAD:g}, which is a guess. Give more examples, or "
+                "pass a prior learned on other classes.",
+                stacklevel=3,
+            )
+        elif (far := self.task_.distance()) is not None:
             warnings.warn(
                 f"These classes are unlike the base classes of the prior: {far}. Probabilities may "
                 "be off; second examples of two or more classes correct them.",
@@ -284,13 +292,6 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
                     f"{type(self.prior).__name__}. Of a file: FewShotClassifier.load(FILE).prior_."
                 )
             return fixed_prior(self.prior, dim, unit_of(x.abs().max().double()).item())
-        if (np.bincount(labels) > 1).sum() < 2 and names is None:
-            warnings.warn(
-                "Fewer than two classes have two examples, so nothing tells the scale. "
-                f"Probabilities use a scale of {BROAD:g}, which is a guess. Give more examples, or "
-                "pass a prior learned on other classes.",
-                stacklevel=3,
-            )
         table = None if names is None else torch.from_numpy(names)
         return learn_prior(x, labels, seed=_seed(self.random_state), names=table)
 

@@ -74,7 +74,7 @@ def left_out_probabilities(
         part = slice(start, start + size)
         given, some = labels[part], z[part] - place.origin
         cosine = leave_one_out(some, given, place.means, place.count, place.weight)
-        scores = task.alpha * score_left_out(prior, place, cosine, given)
+        scores = task.alpha * score_left_out(prior, place, cosine, given, place.share)
         for number, correction in enumerate(corrections):
             own = home[part] == number
             scores[own] += place.unit(z[part][own]) @ correction.mT

@@ -74,8 +74,8 @@ class Place:
         references: The same as unit vectors.
         count: Examples of each class.
         spread: Factor of the scale for classes that differ and scatter so much (M39).
-        scatter: Variance within classes, in units of that between them (M49); infinite if it is
-            not known, or if the classes do not differ.
+        scatter: Variance within classes, in units of that between them (M49); infinite if nothing
+            tells it, or if the classes do not differ.
     """
 
     origin: Float[Tensor, "*task 1 dim"]
@@ -124,7 +124,8 @@ def place_task(
     square = (square - (count * (means - centre).square().sum(-1)).sum(-1)).clamp_min(0)
     between, within = prior.variances(class_spread(means), square, count)
     spread = prior.spread_factor(between, within)
-    differ = between > EPS**2 * means.square().sum(-1).mean(-1)
-    scatter = torch.where(differ, within / between, torch.inf)
+    differ = class_spread(means) > EPS**2 * means.square().sum(-1).mean(-1)
+    known = differ & within.isfinite() & (between > 0)
+    scatter = torch.where(known, within / between, torch.inf)
     means = means - origin
     return Place(origin, weight, means, normalize(means), count, spread, scatter)

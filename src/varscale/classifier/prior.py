@@ -27,6 +27,8 @@ NUMBERS = (
 )  # fmt: skip
 REACH = 0.5
 """How far variances of a task may differ from the base classes', in their logarithm (M39)."""
+LARGEST_SCATTER = 10.0
+"""Variance within classes, in units of that between them, at most: noise may hide the latter."""
 BROAD, BROAD_SPREAD = 15.0, 1.0
 """Scale without base classes: about what sentence embeddings need; and how far it may differ."""
 
@@ -100,8 +102,8 @@ class Prior:
     ) -> tuple[Float[Tensor, "*task"], Float[Tensor, "*task"]]:
         """Variances between and within the classes of a task (M39).
 
-        Without base classes, those of its examples: 0 between classes of one example each, since
-        they do not tell. If examples change nothing, the base classes'.
+        Without base classes, those of its examples: infinite where each class has one, since they
+        do not tell. If examples change nothing, the base classes'.
 
         Args:
             spread: Variance of the class means.
@@ -112,9 +114,9 @@ class Prior:
             return torch.full_like(spread, self.between), torch.full_like(spread, self.within)
         if not self.between:
             degrees = (count - 1).clamp_min(0).sum(-1)
-            noise = square / degrees.clamp_min(EPS)
-            between = (spread - noise * count.reciprocal().mean(-1)).clamp_min(0)
-            return torch.where(degrees > 0, between, 0.0), noise
+            noise = torch.where(degrees > 0, square / degrees, torch.inf)
+            between = spread - noise * count.reciprocal().mean(-1)
+            return torch.maximum(between, noise / LARGEST_SCATTER), noise
         base = {"between": self.between, "within": self._least_within}
         b, s = class_variances(
             spread, square, count, **base, dimensions=self.dimensions, reach=REACH
