@@ -535,6 +535,20 @@ def test_entries_that_are_not_finite_tell_nothing(batch, bad):
     assert scale.eval()(cosines).isfinite().all()
 
 
+@pytest.mark.parametrize("options", [{}, {"init": 10}])
+def test_what_was_scaled_already_is_refused(batch, options):
+    with pytest.raises(ValueError, match="Expected cosines, from -1 to 1, got .*Normalise"):
+        double(**options)(14.3 * batch[0])
+    scale = double(**options)
+    masked = batch[0].masked_fill(batch[0] < -0.5, -1e9)
+    masked[0, 0] = 1.01  # as in 16 bits
+    scale(masked)
+    scale(14.3 * batch[0])  # later batches are not looked at: it would wait for the device
+    scale.load_state_dict(double(**options).state_dict())
+    with pytest.raises(ValueError, match="Expected cosines"):
+        scale(14.3 * batch[0])
+
+
 def test_a_first_batch_of_nan_begins_at_the_prior(batch):
     scale = double()
     scale(torch.full_like(batch[0], math.nan))

@@ -19,7 +19,10 @@ STRIDE = 5.0
 """log alpha moves this many times as far as its parameter, which Adam moves by one rate a step."""
 
 LARGEST = 1000.0
-"""A larger number is no cosine but a mask, as in `cosines.masked_fill(own, -1e9)`."""
+"""A larger number is a mask, as in `cosines.masked_fill(own, -1e9)`."""
+
+ROUNDED = 1.05
+"""A cosine may be that large in 16 bits; a larger number has been scaled already."""
 
 FORGET = 0.01
 """Weight of a batch in the running mean of the information."""
@@ -61,21 +64,22 @@ class LogitScale(nn.Module):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"Expected {name} > 0, got {value!r}.")
         self.rows, self.given = rows, init is not None
-        self.begun = self.given  # `begun`: nobody asks the next batch
+        self.begun = False  # the next batch is the first
         start = PRIOR_MEAN if init is None else math.log(init)
         self.shift = nn.Parameter(torch.zeros(1))
         self.register_buffer("origin", torch.full((1,), start))
         # integers, which `model.bfloat16()` leaves alone and an average of models can average
         self.register_buffer("seen", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("information", torch.zeros(1))
-        self.register_buffer("has_begun", torch.full((1,), int(self.begun)))
+        self.register_buffer("has_begun", torch.full((1,), int(self.given)))
         self.register_load_state_dict_post_hook(_ask_again)  # type: ignore[no-untyped-call]
 
     def forward(self, cosines: Float[Tensor, "*batch way"]) -> Float[Tensor, "*batch way"]:
         """Logits: the cosines times the scale, in float32 even under autocast.
 
         Args:
-            cosines: Cosines of rows and classes, without a margin; see `plug.scaled`.
+            cosines: Cosines of rows and classes, without a margin; see `plug.scaled`. Raises
+                ValueError if those of the first batch are larger than 1, unless it is compiled.
         """
         with full_precision(cosines.device):
             if not cosines.is_floating_point() or cosines.ndim < 1:
@@ -136,7 +140,10 @@ class LogitScale(nn.Module):
         # concatenated (pytorch/pytorch#197039)
         self.seen.copy_(torch.cat([self.seen, torch.full_like(self.seen, rows)]).sum())
         if not self.begun and (cosines.numel() or _processes() > 1):
+            _check_range(cosines)
             self.begun = True
+            if self.given:
+                return
             start = initial_value(cosines).log().to(self.origin.dtype)
             self.origin.copy_(torch.where(self.has_begun > 0, self.origin, start))
             self.has_begun.fill_(1)
@@ -177,6 +184,18 @@ def initial_value(cosines: Float[Tensor, "*batch way"]) -> Float[Tensor, " 1"]:
     return torch.where(sound, alpha, torch.full_like(alpha, math.exp(PRIOR_MEAN))).to(cosines.dtype)
 
 
+def _check_range(cosines: Tensor) -> None:
+    """Raise ValueError if numbers are too large for cosines; compiled code cannot look."""
+    if torch.compiler.is_compiling() or not cosines.numel():
+        return
+    largest = torch.where(_is_real(cosines), cosines, 0.0).abs().max().item()
+    if largest > ROUNDED:
+        raise ValueError(
+            f"Expected cosines, from -1 to 1, got {largest:.3g}. Normalise the embeddings, and do "
+            "not divide by a temperature: LogitScale takes its place. Mask with -inf or -1e9."
+        )
+
+
 def _is_real(cosines: Tensor) -> Tensor:
     """Where an entry is a cosine: finite, and not a mask."""
     return cosines.abs() < LARGEST
@@ -198,9 +217,9 @@ def _whole(shift: Tensor) -> Tensor:
 
 
 def _ask_again(module: nn.Module, _: object) -> None:
-    """After loading, let the next batch tell the initial value, unless `has_begun` was loaded."""
+    """After loading, the next batch is the first, and tells nothing if `has_begun` was loaded."""
     assert isinstance(module, LogitScale)
-    module.begun = module.given
+    module.begun = False
 
 
 def _shape(x: Tensor) -> str:
