@@ -96,8 +96,21 @@ def test_parts_and_files_keep_names(world, tmp_path):
         ({"class 16": np.zeros(3)}, "an embedding of 32 finite numbers as the name of 'class 16'"),
         ({"class 16": np.full(32, np.nan)}, "finite numbers"),
         ({5: np.zeros(32)}, "names of classes like"),
+        (["class 16"], "Expected names as a mapping from each class .* got list"),
     ],
 )
-def test_wrong_names_raise(world, names, message):
+def test_wrong_names_raise(as_user, world, names, message):
     with pytest.raises(ValueError, match=message):
         FewShotClassifier(prior=world[3]).fit(*sample(world, 2), names=names)
+
+
+def test_a_class_that_is_nearly_called_like_another_is_told(world):
+    names, prior = world[2:]
+    few, named = sample(world, 2), some(names, 16, 24)
+    FewShotClassifier(prior=prior).fit(*few, names=named)  # warnings are errors
+    FewShotClassifier(prior=prior).fit(*few, names={**named, "other": named["class 16"]})
+    named["Class 16"] = named.pop("class 16")
+    with pytest.warns(UserWarning, match="'Class 16' has a name and no examples, 'class 16' has"):
+        FewShotClassifier(prior=prior).fit(*few, names=named)
+    del named["class 17"]  # not all are named, so nothing can be concluded
+    FewShotClassifier(prior=prior).fit(*few, names={"Class 16": named["Class 16"]})

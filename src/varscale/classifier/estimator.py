@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,8 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         """Take the examples, and update the prior by them."""
         self.classes_, self.examples_, self.labels_ = classes, items, numbers
         self.names_, self.counts_ = names, np.bincount(numbers, minlength=len(classes))
+        if names is not None:
+            _warn_misspelt(classes[self.counts_ == 0], classes[np.isnan(names).any(1)])
         x, y = torch.from_numpy(items), torch.from_numpy(numbers)
         table = None if names is None else torch.from_numpy(names)
         self.task_ = fit_task(self.prior_, x, y, len(classes), table)
@@ -257,6 +260,11 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         self, names: Mapping[Any, ArrayLike] | None, labels: np.ndarray
     ) -> dict[Any, np.ndarray]:
         """Check names of classes; raise ValueError if one cannot be that."""
+        if names is not None and not isinstance(names, Mapping):
+            raise ValueError(
+                "Expected names as a mapping from each class to the embedding of its name, got "
+                f"{type(names).__name__}."
+            )
         found = {}
         for label, name in (names or {}).items():
             vector = np.asarray(name, dtype=np.float64)
@@ -336,6 +344,19 @@ def _arrange(
     for label, name in names.items():
         table[np.searchsorted(classes, label)] = name
     return classes, np.searchsorted(classes, labels).astype(np.int64), table
+
+
+def _warn_misspelt(unseen: np.ndarray, unnamed: np.ndarray) -> None:
+    """Warn of classes without examples that are nearly called like classes without a name."""
+    if len(unnamed) > len(unseen):
+        return  # not all classes were to have names
+    for label in map(str, unseen.tolist()):
+        for meant in get_close_matches(label, map(str, unnamed.tolist()), n=1, cutoff=0.8):
+            warnings.warn(
+                f"{label!r} has a name and no examples, {meant!r} has examples and no name. If "
+                "they are one class, write it the same way in both.",
+                stacklevel=4,
+            )
 
 
 def _wide(items: np.ndarray) -> np.ndarray:
