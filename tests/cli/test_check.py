@@ -183,7 +183,7 @@ def test_nothing_to_leave_out_is_said(tmp_path, base, capsys, n_classes, message
     [
         (["{}/m.st", "--next", "0"], "Expected --next of at least 1"),
         (["{}/m.st", "--more", "-1"], "Expected --more of at least 0"),
-        (["{}/m.st", "--html", "{}/no/p.html"], "Expected a folder at"),
+        (["{}/m.st", "--html", "{}/no/p.html"], "in an existing folder"),
         (["{}/m.st", "--html", "{}/m.st"], "a file to write that is not read"),
         (["{}/m.st", "{}/none.npz"], "Expected a file at"),
         (["{}/items.npy"], "an .npy file of embeddings"),

@@ -145,6 +145,6 @@ def test_a_file_of_the_user_is_not_taken_for_a_card(tmp_path, capsys):
     words = ["fit", tmp_path / "few.npz", tmp_path / "m.st", "--card", tmp_path / "README.md"]
     status, _, err = run(capsys, *words)
     assert status == 2
-    assert "Give the card another name" in err
+    assert "or a card that varscale wrote, got" in err
     assert not (tmp_path / "m.st").exists()
     assert (tmp_path / "README.md").read_text() == "# Mine\n"

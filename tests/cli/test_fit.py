@@ -191,20 +191,20 @@ def test_images_and_a_run(tiny_images, tmp_path, capsys):
     [
         (["fit", "{}/queries.npy", "{}/m.st"], "Expected the classes of the items"),
         (["fit", "{}/none.npz", "{}/m.st"], "Expected a file at"),
-        (["fit", "{}/base.npz", "{}/no/m.st"], "Expected a folder at"),
+        (["fit", "{}/base.npz", "{}/no/m.st"], "in an existing folder"),
         (
             ["fit", "{}/base.npz", "{}/m.st", "--prior", "{}/base.npz"],
             "Expected a model written by varscale fit, got",
         ),
         (["fit", "{}/base.npz", "{}/m.st", "--prior", "-3"], "Expected a scale > 0"),
         (["predict", "{}/none", "{}/queries.npy"], "got no file"),
-        (["fit", "{}/base.npz", "{}/base.npz"], "a file to write that is not the source"),
+        (["fit", "{}/base.npz", "{}/base.npz"], "a file to write that is not read"),
         (
             ["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/few.npz"],
             "a file to write that is not read",
         ),
         (["predict", "{}", "{}/queries.npy"], "got a folder"),
-        (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "Expected a folder at"),
+        (["predict", "{}/base.npz", "{}/few.npz", "--out", "{}/no/a.csv"], "in an existing folder"),
         (["fit", "{}/base.npz", "{}/m.st", "--prior", "9", "--add", "{}/no"], "mutually exclusive"),
         (["fit", "{}/base.npz", "{}/m.st", "--add", "{}/no"], "got no file"),
         (["predict", "{}/few.npz", "{}/queries.npy"], "few.npz, an .npz file of embeddings"),

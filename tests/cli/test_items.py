@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -158,7 +159,13 @@ def test_a_file_alone_executes_no_code(model, new, letters, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["predict", "{m}", "{t}/q.npz"], "Expected texts, which"),
+        (["predict", "{m}", "{t}/q.npz"], "Expected texts or pictures, which"),
+        (["predict", "{m}", "gone.xlsx"], "Expected a file or folder at gone.xlsx, got none"),
+        (["check", "{m}", "{t}/q.npz", "--embedder", "{l}"], "got embeddings"),
+        (
+            ["fit", "{t}/q.npz", "{t}/n.st", "--add", "{m}", "--embedder", "{l}"],
+            "got embeddings",
+        ),
         (["predict", "{m}", "{t}/other.csv"], "Name yours: --text COLUMN"),
         (["predict", "{m}", ""], "got an empty one"),
         (
@@ -173,10 +180,10 @@ def test_a_file_alone_executes_no_code(model, new, letters, capsys):
         (["fit", "{t}/tickets.csv", "{t}/n.st", "--label", "intend"], "Did you mean 'intent'"),
     ],
 )
-def test_wrong_input_is_one_sentence(model, pictures, tmp_path, capsys, words, message):
+def test_wrong_input_is_one_sentence(model, letters, pictures, tmp_path, capsys, words, message):
     np.savez(tmp_path / "q.npz", embeddings=np.eye(3), labels=[0, 1, 1])
     write_csv(tmp_path / "other.csv", ["quetsion"], [("x",)])
-    given = [word.format(m=model, t=tmp_path) for word in words]
+    given = [word.format(m=model, t=tmp_path, l=letters) for word in words]
     status, out, err = run(capsys, *given)
     assert (status, out) == (2, "")
     assert message in err
@@ -393,6 +400,20 @@ def test_files_of_the_user_are_not_replaced(tickets, letters, tmp_path, capsys):
     (tmp_path / "folder").mkdir()
     words = ["predict", tmp_path / "m.st", "apple", "--out", tmp_path / "folder"]
     assert "Expected a file to write" in run(capsys, *words)[2]
+    write_csv(tmp_path / "new.csv", ["question"], [("papaya",)])
+    words = ["predict", tmp_path / "m.st", tmp_path / "new.csv", "--out", tmp_path / "mine.csv"]
+    for text in ("precious", "label,probability\napple,1", '"open'):
+        (tmp_path / "mine.csv").write_text(text)
+        status, _, err = run(capsys, *words)
+        assert status == 2
+        assert "or answers that varscale wrote, got" in err
+        assert (tmp_path / "mine.csv").read_text() == text
+    words[-1] = tmp_path / "answers.csv"
+    assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0
+    words = ["check", tmp_path / "m.st", "--html", tmp_path / "mine.csv"]
+    assert "or a page that varscale wrote, got" in run(capsys, *words)[2]
+    words[-1] = tmp_path / "page.html"
+    assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0
 
 
 @pytest.mark.filterwarnings("default:.*repeated")
@@ -412,11 +433,21 @@ def test_repeated_items_count_once(tickets, letters, tmp_path, capsys):
 
 def test_items_that_are_all_examples_change_nothing(model, tickets, letters, tmp_path, capsys):
     _, plain, _ = run(capsys, "check", model)
+    plain = plain.partition("\nTo see what")[0]
     words = ["check", model, tickets, "--embedder", letters, "--html", tmp_path / "c.html"]
     status, out, _ = run(capsys, *words)
     assert status == 0
-    assert out.startswith(plain.partition("\nTo see what")[0])
+    said = re.sub(r"row \d+: ", "", out).split()
+    assert said[: len(plain.split())] == plain.split()
     assert "answers are right" in (tmp_path / "c.html").read_text()
+
+
+def test_items_are_named_by_their_row(model, new, letters, tmp_path, capsys):
+    words = ["check", model, new, "--embedder", letters, "--html", tmp_path / "c.html"]
+    _, out, _ = run(capsys, *words)
+    for number, text in enumerate(NEW, 1):
+        assert f"row {number}: {text}" in out
+        assert f"row {number}: {text}" in (tmp_path / "c.html").read_text()
 
 
 def test_labels_that_the_model_does_not_know_are_not_wrong(model, tmp_path, capsys):

@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file
 
 import varscale
 from varscale.cli.main import main
+from varscale.core.interrupted import Interrupted
 from varscale.evaluation import evaluate
 
 TRAIN = [
@@ -334,6 +337,19 @@ def test_an_evaluation_that_cannot_be_stored_is_still_printed(a_run, capsys):
     assert "The figures are not stored" in captured.err
 
 
+def test_embeddings_replace_nothing_but_embeddings(a_run, tmp_path, capsys):
+    path = tmp_path / "points.npz"
+    for _ in range(2):
+        assert run("embed", a_run, path) == 0
+    with np.load(path) as points:
+        assert len(points["embeddings"]) == len(points["labels"])
+    np.savez(path, embeddings=np.eye(3))
+    before = path.read_bytes()
+    assert run("embed", a_run, path) == 2
+    assert "or embeddings that varscale wrote, got" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_seeds_must_match(runs, capsys):
     assert run("compare", runs / "pn", runs / "svs" / "seed0") == 2
     assert "Expected the same seeds on both sides" in capsys.readouterr().err
@@ -355,6 +371,18 @@ def test_demo_makes_the_table_and_the_plots_and_never_twice(tmp_path, capsys):
     assert (tmp_path / "demo" / "svs" / "metrics.jsonl").stat().st_mtime_ns == before
     assert run("demo", "--out", tmp_path / "demo", "--steps", "3") == 2
     assert "was made with other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(130, r"Stopped while .* Repeat the command"), (1, "Step 1: NaN")]
+)
+def test_a_demo_that_is_stopped_says_how_it_goes_on(tmp_path, capsys, monkeypatch, status, said):
+    def stop(path, config):
+        raise Interrupted("Step 1: NaN", status)
+
+    monkeypatch.setattr("varscale.cli.demo.train_with_progress", stop)
+    assert run("demo", "--out", tmp_path / "demo", "--steps", "2", "--episodes", "20") == status
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_doctor_looks_around(capsys, monkeypatch):

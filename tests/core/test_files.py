@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from varscale.core.files import write_whole
+from varscale.core.files import check_target, marked, write_whole
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
@@ -25,3 +25,23 @@ def test_what_is_not_written_whole_leaves_the_old_file_and_nothing_else(
     assert os.listdir(tmp_path) == ["file"]
     if isinstance(error, OSError):
         assert raised.value.filename == str(path)
+
+
+def test_a_file_that_we_did_not_write_is_never_replaced(tmp_path):
+    ours, empty, theirs = (tmp_path / name for name in ("ours", "empty", "theirs"))
+    ours.write_text("<by varscale>\n1")
+    empty.touch()
+    theirs.write_bytes(b"\x00" * 300 + b"<by varscale>")  # says so, but not where we say it
+    for path in (tmp_path / "new", ours, empty):
+        check_target(
+            path, "a page", marked("<by varscale>"), reads=[None, "no such file", "x" * 999]
+        )
+    (tmp_path / "alias").symlink_to(ours)
+    for path, message in [
+        (theirs, "or a page that varscale wrote, got .*theirs, which is neither"),
+        (tmp_path, "in an existing folder"),
+        (tmp_path / "no" / "file", "in an existing folder"),
+        (tmp_path / "alias", "that is not read"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            check_target(path, "a page", marked("<by varscale>"), reads=[str(ours)])

@@ -220,6 +220,8 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
     FewShotClassifier(prior=10.0).fit(np.eye(3), [0, 1, 2]).save(stored)
     before = stored.read_bytes()
     alias, folder = tmp_path / "few.onnx", tmp_path / "folder.onnx"
+    mine = tmp_path / "mine.onnx"
+    mine.write_bytes(b"precious")
     alias.symlink_to(stored)
     folder.mkdir()
     for words, said in [
@@ -227,6 +229,7 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
         ([str(stored), str(alias)], "that is not read"),
         ([str(stored), str(tmp_path / "no" / "x.onnx")], "in an existing folder"),
         ([str(stored), str(folder)], "in an existing folder"),
+        ([str(stored), str(mine)], "or a graph that varscale wrote, got"),
         ([str(tmp_path / "no"), str(tmp_path / "x.onnx")], "which does not exist"),
         ([str(tmp_path), str(alias)], "that is not read"),
         ([str(stored), str(tmp_path / "x.onnx"), "--reject", "0.1"], "at least 10 classes"),
@@ -235,6 +238,7 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
         assert main(["export", *words]) == 2
         assert said in capsys.readouterr().err
     assert stored.read_bytes() == before
+    assert mine.read_bytes() == b"precious"
     assert not (tmp_path / "x.onnx").exists()
 
 

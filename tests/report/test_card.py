@@ -61,7 +61,9 @@ def test_a_card_of_a_graph_says_that_it_has_no_examples():
 def test_only_a_card_is_overwritten_and_never_by_half(tmp_path, monkeypatch):
     path, model = tmp_path / "README.md", fitted()
     path.write_text("# Mine\n")
-    with pytest.raises(ValueError, match="got a file of yours. Give the card another name."):
+    with pytest.raises(
+        ValueError, match="or a card that varscale wrote, got .* Choose another name."
+    ):
         write_card(path, model, tmp_path / "m.safetensors")
     assert path.read_text() == "# Mine\n"
     path.unlink()

@@ -99,7 +99,7 @@ def test_runs_of_any_name_and_one_that_is_not_finished(runs, tmp_path):
     assert "y/&lt;img src=q&gt;/a$\\frac$b" in text
 
 
-def test_results(tmp_path):
+def test_results(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     folder = tmp_path / "results"
     for config in (
@@ -123,6 +123,12 @@ def test_results(tmp_path):
     target = tmp_path / "reproduce.md"
     assert main(["report", str(folder), "--markdown", str(target)]) == 0
     assert "| PN | 1-shot cosine | 42.20 ± 0.66 | 50.00 ± 0.00 | +7.80 |" in target.read_text()
+    for option, file in (("--out", out), ("--markdown", target)):
+        assert main(["report", str(folder), option, str(file)]) == 0  # again
+        file.write_text("# My page")
+        assert main(["report", str(folder), option, str(file)]) == 2
+        assert "or a page that varscale wrote, got" in capsys.readouterr().err
+        assert file.read_text() == "# My page"
 
 
 def test_text_is_escaped():

@@ -1,5 +1,6 @@
 """`varscale check`: wrong labels, confused classes, what to label next, and what it would bring."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,10 @@ from varscale.items.collection import gather
 from varscale.items.columns import Columns
 from varscale.items.embedders import make_embedder
 from varscale.items.model import ItemModel, load_model
-from varscale.items.source import open_items
+from varscale.items.source import TableItems, open_items
 from varscale.report.check import Display, check_sections, in_per_cent
 from varscale.report.findings import describe_examples, describe_items
-from varscale.report.html import page
+from varscale.report.html import check_page, page
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,18 +46,16 @@ def run(args: Namespace) -> None:
     for name, least in (("next", 1), ("more", 0)):
         if args[name] < least:
             raise ValueError(f"Expected --{name} of at least {least}, got {args[name]}.")
-    if args.html and not Path(args.html).parent.is_dir():
-        raise ValueError(f"Expected a folder at {Path(args.html).parent} to write the page into.")
-    for given in (args.model, args.source):
-        if args.html and given and Path(args.html).exists() and Path(args.html).samefile(given):
-            raise ValueError(f"Expected a file to write that is not read, got {given}.")
+    if args.html:
+        check_page(Path(args.html), reads=(args.model, args.source))
     path, make = Path(args.model), None if args.source is None else make_embedder
     model = load_model(path, embedder=args.embedder, download=args.download, make=make)
     facts: dict[str, Any] = {"model": args.model}
     facts["examples"] = describe_examples(model.classifier, more=args.more)
     examples, items = Display("example", model.shown or None, _folder(model, path)), Display("item")
     if args.source is not None:
-        found, items = _look_at(args, model)
+        found, items, rows = _look_at(args, model)
+        examples = replace(examples, rows=rows)
         if found is not None:
             facts["items"] = found
     if args.html:
@@ -75,23 +74,35 @@ def _folder(model: ItemModel, path: Path) -> Path:
     return next((place for place in places if place.is_dir()), path.parent)
 
 
-def _look_at(args: Namespace, model: ItemModel) -> tuple[dict[str, Any] | None, Display]:
-    """Describe items: the unlabelled ones, or else the labelled ones that are new to the model."""
+def _look_at(
+    args: Namespace, model: ItemModel
+) -> tuple[dict[str, Any] | None, Display, list[int | None]]:
+    """Describe items: the unlabelled ones, or else the labelled ones that are new to the model.
+
+    Returns:
+        What was found, if there are such; how to show them; the rows of the model's own examples.
+    """
     columns = take(args, Columns)
-    items = gather(open_items(args.source, columns, split=args.split, fitted=model.columns))
+    opened = open_items(args.source, columns, split=args.split, fitted=model.columns)
+    model.check_kind(opened.kind, model=args.model, source=args.source)
+    items = gather(opened)
     x, rows = items.embed(model.embedder, skip_bad=args.skip_bad)
     labels, own = items.labels[rows], set(model.keys)
     keys, chosen = items.keys(), labels == ""
     if not chosen.any():
         chosen = np.array([keys[row] not in own for row in rows])
+    numbers = range(1, len(items) + 1) if isinstance(opened, TableItems) else range(0)
+    first = dict(zip(reversed(keys), reversed(numbers), strict=False))
+    examples = [first.get(key) for key in model.keys]
     if not chosen.any():  # all are examples: the others tell all that there is to tell
-        return None, Display("item")
+        return None, Display("item"), examples
     known = None if (labels[chosen] == "").all() else labels[chosen]
     found = describe_items(model.classifier, x[chosen], known, n_next=args.next)
     for line in (*found.get("next", ()), *found.get("suspicious", ())):
         line["item"] = int(rows[chosen][line["item"]])  # its row in the source
     source = Path(args.source)
-    return found, Display("item", items.shown, source if source.is_dir() else source.parent)
+    folder = source if source.is_dir() else source.parent
+    return found, Display("item", items.shown, folder, numbers), examples
 
 
 def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Table | str]":
@@ -133,7 +144,7 @@ def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list
     if not found:
         return [f"\nNo label of an {kind} is suspicious."]
     rows = [
-        [_short(names.text(line[kind])), str(line["label"]), str(line["better"]),
+        [_short(names.line(line[kind])), str(line["label"]), str(line["better"]),
          f"{100 * line['quality']:.1f} %"]
         for line in found
     ]  # fmt: skip
@@ -148,7 +159,7 @@ def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":
 
 def _next(found: list[dict[str, Any]], items: Display) -> "list[Table | str]":
     rows = [
-        [_short(items.text(line["item"])), str(line["class"]), f"{100 * line['probability']:.0f} %"]
+        [_short(items.line(line["item"])), str(line["class"]), f"{100 * line['probability']:.0f} %"]
         for line in found
     ]
     return _table("Label next", ["item", "now answered", "probability"], rows, most=len(rows))
@@ -161,7 +172,9 @@ def _table(
         return []
     from rich.table import Table
 
-    table = Table(*head, box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in head:
+        table.add_column(name, overflow="fold")
     for row in rows[:most]:
         table.add_row(*(escape(_printable(cell)) for cell in row))
     left = len(rows) - most

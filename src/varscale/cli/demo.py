@@ -14,6 +14,7 @@ from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.cli.train import train_with_progress
 from varscale.core.files import write_whole
+from varscale.core.interrupted import Interrupted
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
 from varscale.evaluation import Evaluation, compare
@@ -115,7 +116,15 @@ def train_or_open(path: Path, config: TrainConfig, dataset: Dataset) -> Run:
             "--out FOLDER."
         )
     if run.result is None:
-        train_with_progress(path, config)
+        try:
+            train_with_progress(path, config)
+        except Interrupted as stopped:
+            if stopped.status <= 128:  # it was no signal
+                raise
+            raise Interrupted(
+                f"Stopped while it trained {path}, which is saved. Repeat the command to continue.",
+                stopped.status,
+            ) from stopped
     return run
 
 

@@ -10,9 +10,12 @@ from jsonargparse import Namespace
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.core.allocator import keep_memory
-from varscale.core.files import write_whole
+from varscale.core.files import check_target, marked, write_whole
 from varscale.evaluation.evaluation import embed_split
 from varscale.runs import Run
+
+MARK = "varscale embed"
+"""How a file of embeddings that we wrote, and may replace, is known."""
 
 
 @command(
@@ -25,6 +28,8 @@ from varscale.runs import Run
 def run(args: Namespace) -> None:
     """Write embeddings, labels, class names and splits, as `varscale data prepare` reads them."""
     keep_memory()
+    Path(args.file).parent.mkdir(parents=True, exist_ok=True)
+    check_target(Path(args.file), "embeddings", marked(MARK))
     run = Run.open(Path(args.run))
     model, dataset = run.model(), run.dataset(args.dataset)
     if model.host.conditioned:
@@ -35,12 +40,12 @@ def run(args: Namespace) -> None:
     buffer = io.BytesIO()
     np.savez(
         buffer,
+        made_by=np.array(MARK.encode()),  # first, where it is looked for
         embeddings=items.float().numpy(),
         labels=dataset.labels[order],
         class_names=np.array(dataset.class_names),
         class_split=np.array(dataset.class_split),
     )
-    Path(args.file).parent.mkdir(parents=True, exist_ok=True)
     write_whole(Path(args.file), buffer.getvalue())
     shown = (
         f"{args.file}: {len(items):,} embeddings of {items.shape[1]} numbers.\n"

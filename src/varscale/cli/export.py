@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.core.extras import needs
+from varscale.core.files import check_target, marked
 
 
 @command(
@@ -36,10 +37,9 @@ def run(args: Namespace) -> None:
         )
     if file.suffix != ".onnx":
         raise ValueError(f"Expected a file name ending in .onnx, got {file}.")
-    if file.is_dir() or not file.parent.is_dir():
-        raise ValueError(f"Expected a file to write in an existing folder, got {file}.")
-    if file.exists() and (file.samefile(model) or model.resolve() in file.resolve().parents):
+    if file.exists() and model.resolve() in file.resolve().parents:
         raise ValueError(f"Expected a file to write that is not read, got {file}.")
+    check_target(file, "a graph", marked("varscale"), reads=(args.model,))
     with needs("export", "Export"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -10,6 +10,7 @@ from varscale.cli.output import reply
 from varscale.cli.parser import command, option, take
 from varscale.cli.progress import Bar
 from varscale.cli.source import EMBEDDER, SOURCE
+from varscale.core.files import check_target
 from varscale.items.job import REJECT
 
 
@@ -40,15 +41,7 @@ def run(args: Namespace) -> None:
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
     model = Path(args.model)
-    if model.exists() and model.samefile(args.source):
-        raise ValueError(f"Expected a file to write that is not the source, got {args.source}.")
-    if not model.parent.is_dir():
-        raise ValueError(f"Expected a folder at {model.parent} to write {model.name} into.")
-    if model.exists() and not _is_ours(model):
-        raise ValueError(
-            f"Expected a new file, or one that varscale fit wrote, got {model}, which is neither. "
-            "Choose another name."
-        )
+    check_target(model, "a classifier", _is_ours, reads=(args.source,))
     if args.card is not None and Path(args.card).resolve() == model.resolve():
         raise ValueError(f"Expected a card in a file of its own, got {args.card}.")
     if args.card is not None:
@@ -59,7 +52,10 @@ def run(args: Namespace) -> None:
     if args.add is not None:
         fitted = load_model(Path(args.add), embedder=args.embedder, download=args.download)
     known = None if fitted is None else fitted.columns
-    items = gather(open_items(args.source, take(args, Columns), split=args.split, fitted=known))
+    opened = open_items(args.source, take(args, Columns), split=args.split, fitted=known)
+    if fitted is not None:
+        fitted.check_kind(opened.kind, model=args.add, source=args.source)
+    items = gather(opened)
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         warnings.warn(
@@ -90,7 +86,7 @@ def run(args: Namespace) -> None:
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers"
         f"{told}.\n{prior}\n"
         f"Scale of these classes: {facts['scale']:.3g}\n"
-        f"{_rejection(facts['smallest_reject'])}"
+        f"{_rejection(facts['smallest_reject'], args.add)}"
         f"Next: varscale predict {model} {_next(items, fitted.embedder)}"
     )
     reply(args, {**facts, "unlabelled": unlabelled, "unreadable": skipped}, shown)
@@ -177,12 +173,15 @@ def _facts(path: Path, fitted: Any) -> dict[str, Any]:
     }
 
 
-def _rejection(least: float | None) -> str:
-    """Say if items of other classes cannot be told as usual."""
+def _rejection(least: float | None, add: str | None) -> str:
+    """Say if items of other classes cannot be told as usual, and what to do."""
     if least is None:
+        remedy = "Add classes, or give a --prior that was learned on others."
+        if add is not None:
+            remedy = f"--add keeps the prior of {add}; fit all items at once, or with --prior."
         return (
-            "Unknown items and --sets need at least ten classes of two or more examples each, in "
-            "this file or in that of --prior; here they are not available.\n"
+            "Unknown items and --sets are not available: they need a prior that was learned on at "
+            f"least ten classes of two or more examples each. {remedy}\n"
         )
     if least >= REJECT:
         return f"Unknown items and sets need shares above {least:.2g}, such as --reject 0.2.\n"

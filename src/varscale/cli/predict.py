@@ -12,7 +12,8 @@ from varscale.cli.output import reply
 from varscale.cli.parser import command, option, take
 from varscale.cli.progress import Bar
 from varscale.cli.source import EMBEDDER, SOURCE
-from varscale.items.answer_file import AnswerFile
+from varscale.core.files import check_target
+from varscale.items.answer_file import AnswerFile, has_answers
 from varscale.items.answers import Tally, answer_batch, to_csv
 from varscale.items.columns import Columns
 from varscale.items.job import Job, OpenJob
@@ -46,15 +47,10 @@ from varscale.items.tables import TABLES
 def run(args: Namespace) -> None:
     """Classify, and write one line per item."""
     out = None if args.out is None else Path(args.out)
-    for given in (args.model, args.source):
-        if out and out.exists() and _exists(given) and out.samefile(given):
-            raise ValueError(f"Expected a file to write that is not read, got {given}.")
-    if out and not out.parent.is_dir():
-        raise ValueError(f"Expected a folder at {out.parent} to write {args.out} into.")
     if out and out.suffix.lower() in TABLES and out.suffix.lower() != ".csv":
         raise ValueError(f"Expected the name of a CSV file to write, got {args.out}.")
-    if out and out.exists() and not out.is_file():
-        raise ValueError(f"Expected a file to write, got {args.out}. Without --out, print it.")
+    if out:
+        check_target(out, "answers", has_answers, reads=(args.model, args.source))
     args["columns"] = take(args, Columns)
     job = take(args, Job)
     opened = job.open()
@@ -98,13 +94,6 @@ def _print(args: Namespace, opened: OpenJob, report: dict[str, Any]) -> None:
 def _work(job: Job, opened: OpenJob) -> list[object]:
     """What an unfinished file of answers must agree in, to be continued."""
     return [asdict(job), job.stamps(), opened.form.header(), opened.size]
-
-
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:
-        return False
 
 
 def _warn(tally: Tally) -> None:

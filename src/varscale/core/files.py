@@ -1,8 +1,52 @@
-"""Atomic writes, after which a file is either complete or absent, and file hashes."""
+"""Writing files: whole or not at all, and never over a file of the user's. Their hashes."""
 
 import hashlib
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+HEAD = 256
+"""Bytes of a file in which `marked` looks."""
+
+
+def check_target(
+    path: Path, what: str, is_ours: Callable[[Path], bool], reads: Iterable[str | None] = ()
+) -> None:
+    """Raise ValueError if a file cannot be written, or would replace one that we did not write.
+
+    Args:
+        path: File to write.
+        what: What it will be, such as "a page".
+        is_ours: Whether an existing file is such a one, which may be replaced.
+        reads: Files that are read to make it, if they are files.
+    """
+    for given in reads:
+        if given is not None and path.exists() and _exists(given) and path.samefile(given):
+            raise ValueError(f"Expected a file to write that is not read, got {given}.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"Expected a file to write in an existing folder, got {path}.")
+    if path.exists() and not (path.is_file() and (path.stat().st_size == 0 or is_ours(path))):
+        raise ValueError(
+            f"Expected a new file, or {what} that varscale wrote, got {path}, which is neither. "
+            "Choose another name."
+        )
+
+
+def marked(words: str) -> Callable[[Path], bool]:
+    """Make a function that tells if a file has some words near its beginning."""
+
+    def has_words(path: Path) -> bool:
+        with path.open("rb") as file:
+            return words.encode() in file.read(HEAD)
+
+    return has_words
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a text that is too long for a name
+        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:

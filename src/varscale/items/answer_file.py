@@ -1,5 +1,6 @@
 """A file of answers that is whole or absent, and goes on where it was interrupted."""
 
+import csv
 import hashlib
 import json
 import os
@@ -7,7 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from varscale.core.files import sync, write_whole
-from varscale.items.answers import Part, Tally
+from varscale.items.answers import ADDED, RENAMED, Part, Tally
+
+
+def has_answers(path: Path) -> bool:
+    """Whether a CSV file has the columns that answers have, one after another."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        try:
+            header = next(csv.reader(file), [])
+        except csv.Error:
+            return False
+    names = [name.rpartition(RENAMED)[2] for name in header]
+    return any(names[i : i + len(ADDED)] == ADDED for i in range(len(names)))
 
 
 class AnswerFile:

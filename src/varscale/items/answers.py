@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from varscale.items.columns import Columns, Kind
+from varscale.items.columns import PLURALS, Columns, Kind
 from varscale.items.source import Batch, Items
 
 DIGITS = 6
 """Decimals of a probability."""
 SEPARATOR = "|"
 """Between the classes of a set."""
+ADDED = ["label", "probability", "unknown"]
+"""Columns of an answer, behind those of the user."""
+RENAMED = "predicted_"
+"""Put before the name of a column of ours that the user has too."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes a cell that begins so for a formula."""
 
@@ -57,6 +61,20 @@ class Model(ABC):
     def classes(self) -> list[Any]:
         """The classes, in the order of the probabilities."""
 
+    def check_kind(self, kind: Kind, *, model: str, source: str) -> None:
+        """Raise ValueError if it does not take items of a kind.
+
+        Args:
+            kind: What the items are.
+            model: Its file, for the message.
+            source: Where the items are, for the message.
+        """
+        if kind != self.takes and (self.takes or kind == "embedding"):
+            raise ValueError(
+                f"Expected {PLURALS[self.takes]}, which {model} was fitted to, got "
+                f"{PLURALS[kind]}: {source}."
+            )
+
     @abstractmethod
     def score(self, batch: Batch) -> Scores:
         """Score a batch of items."""
@@ -97,14 +115,14 @@ class Form:
 
     def added(self) -> list[str]:
         """Columns that are added; one that the user has already is called predicted_..."""
-        names = ["label", "probability", "unknown"]
+        names = list(ADDED)
         for place in range(2, self.top + 1):
             names += [f"label_{place}", f"probability_{place}"]
         names += ["labels"] if self.sets else []
         taken, free = set(self.columns), []
         for name in names:
             while name in taken:
-                name = f"predicted_{name}"
+                name = f"{RENAMED}{name}"
             taken.add(name)
             free.append(name)
         return free

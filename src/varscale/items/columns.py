@@ -9,6 +9,13 @@ from varscale.items.tables import Table
 Kind = Literal["text", "image", "embedding"]
 """What an item is: a text, the bytes of a picture file, or a row of numbers."""
 KINDS: tuple[Kind, ...] = ("embedding", "image", "text")
+PLURALS: dict[str | None, str] = {
+    "text": "texts",
+    "image": "pictures",
+    "embedding": "embeddings",
+    None: "texts or pictures",
+}
+"""What to call items of a kind; an embedder of `None` takes both."""
 LABELS = ("label", "class", "intent", "category", "target", "y")
 """Columns that are taken for the label if none is named."""
 

@@ -68,11 +68,7 @@ class Job:
                 f"{self.top}."
             )
         items = open_items(self.source, self.columns, split=self.split, fitted=model.columns)
-        if items.kind != model.takes and (model.takes or items.kind == "embedding"):
-            raise ValueError(
-                f"Expected {model.takes or 'text'}s, which {self.model} was fitted to, got "
-                f"{items.kind}s: {self.source}."
-            )
+        model.check_kind(items.kind, model=self.model, source=self.source)
         form = Form(tuple(items.columns), self.top, self.sets is not None, self.skip_bad)
         return OpenJob(model, items, form)
 

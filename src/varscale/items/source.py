@@ -1,5 +1,6 @@
 """Items of a user: texts or pictures of a table, pictures in folders, or embeddings."""
 
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -223,9 +224,11 @@ def open_items(
             f"Expected a table ({', '.join(TABLES)}), embeddings ({', '.join(SUFFIXES)}), a folder "
             f"of images or an image, got {source}."
         )
-    looks_like_a_path = ending in PICTURES or path.name.endswith(ARCHIVES) or "/" in str(source)
-    if looks_like_a_path and " " not in str(source):
-        raise ValueError(f"Expected a file or folder at {path}, got none.")
+    looks_like_a_path = re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) or "/" in str(source)
+    if looks_like_a_path and not re.search(r"\s", str(source)):
+        raise ValueError(
+            f"Expected a file or folder at {path}, got none. If it is a text, put it into a table."
+        )
     return OneItem(str(source), str(source), "text")
 
 

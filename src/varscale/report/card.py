@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from varscale.core.files import write_whole
+from varscale.core.files import check_target, marked, write_whole
+from varscale.items.columns import PLURALS
 from varscale.items.embedders.base import taken_by
 from varscale.items.model import ItemModel
 from varscale.report.check import in_per_cent
@@ -18,18 +19,11 @@ MARK = "---\n# Written by varscale, which replaces this file; it never replaces 
 """How a card begins. No other file is overwritten."""
 MOST_CLASSES = 500
 """Classes that a card lists, at most."""
-KINDS = {"text": "texts", "image": "pictures", "embedding": "embeddings", None: "items"}
 
 
 def check_card(path: Path) -> None:
     """Raise ValueError if a card cannot be written: no folder, or a file that is not a card."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"Expected a file to write in an existing folder, got {path}.")
-    if path.exists() and not path.read_bytes().startswith(MARK.encode()):
-        raise ValueError(
-            f"Expected a card that varscale wrote, or no file, at {path}, got a file of yours. "
-            "Give the card another name."
-        )
+    check_target(path, "a card", marked(MARK))
 
 
 def write_card(
@@ -95,8 +89,8 @@ def card(
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items())
     return (
         f"{MARK}{chr(10).join(head)}\ntags: [few-shot, varscale]\n---\n\n# {_escape(name)}\n\n"
-        f"A few-shot classifier of {KINDS[kind]} into {known}, fitted by varscale {__version__}.\n"
-        f"It gives a probability for each class.\n\n{body}\n"
+        f"A few-shot classifier of {PLURALS[kind]} into {known}, fitted by varscale "
+        f"{__version__}.\nIt gives a probability for each class.\n\n{body}\n"
     )
 
 

@@ -26,21 +26,28 @@ class Display:
         kind: What to call one: "example" or "item".
         texts: The text of each, or the path of its picture; `None` shows its number.
         folder: Where the pictures lie; no other is shown, because a model file may name any.
+        rows: Row of each in the user's table, counted from 1, where it has one.
     """
 
     kind: str
     texts: Sequence[str] | None = None
     folder: Path | None = None
+    rows: Sequence[int | None] = ()
 
     def text(self, place: int) -> str:
         """Words for one."""
         return f"{self.kind} {place}" if self.texts is None else str(self.texts[place])
 
+    def line(self, place: int) -> str:
+        """Its row if it has one, and words for it."""
+        row = self.rows[place] if self.rows else None
+        return self.text(place) if row is None else f"row {row}: {self.text(place)}"
+
     def html(self, place: int) -> str:
         """Its picture if it has one, else its text."""
         text = self.text(place)
         if self.texts is None or self.folder is None or not text.lower().endswith(PICTURES):
-            return escape(text)
+            return escape(self.line(place))
         try:
             return picture(_thumbnail(self.folder, text), text)
         except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle

@@ -3,10 +3,15 @@
 import base64
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from varscale.core.files import check_target, marked
+
+MARK = '<meta name="generator" content="varscale">'
+"""How a page that we wrote, and may replace, is known."""
 GREY = "#767676"
 """Readable on white and on black, because a plot is drawn once for both."""
 
@@ -36,6 +41,11 @@ nav a { margin-right: 1rem; }
 """
 
 
+def check_page(path: Path, reads: Iterable[str | None] = ()) -> None:
+    """Raise ValueError if a page cannot be written, or would replace another file."""
+    check_target(path, "a page", marked(MARK), reads)
+
+
 def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
     """Build a complete page of sections, each a heading and a body in HTML."""
     links = "".join(
@@ -46,7 +56,7 @@ def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
         for number, (name, content) in enumerate(sections)
     )
     text = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{MARK}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1><nav>{links}</nav>\n{body}</body></html>\n"
