@@ -188,6 +188,11 @@ def test_wrong_data_are_refused(base):
         FewShotClassifier().fit(x[:5], y[:5])
     with pytest.raises(ValueError, match="embeddings of 16 numbers"):
         FewShotClassifier(prior=base.prior_).fit(x[:, :4], y)
+    for texts in (["a text", "another"], np.array(["a text"])):
+        with pytest.raises(ValueError, match="got texts. Embed them first"):
+            FewShotClassifier().fit(texts, [0, 1])
+        with pytest.raises(ValueError, match="got texts. Embed them first"):
+            base.predict(texts)
     with pytest.raises(ValueError, match="NaN"):
         FewShotClassifier().fit(np.where(x > 3, np.nan, x), y)
     with pytest.raises(ValueError, match=r"no number above 1e\+300"):

@@ -96,7 +96,7 @@ def test_parts_and_files_keep_names(world, tmp_path):
         ({"class 16": np.zeros(3)}, "an embedding of 32 finite numbers as the name of 'class 16'"),
         ({"class 16": np.full(32, np.nan)}, "finite numbers"),
         ({5: np.zeros(32)}, "names of classes like"),
-        (["class 16"], "Expected names as a mapping from each class .* got list"),
+        (["class 16"], "Expected names as a dict from each class .* got list"),
     ],
 )
 def test_wrong_names_raise(as_user, world, names, message):

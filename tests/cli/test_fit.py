@@ -41,8 +41,7 @@ def test_from_a_file_to_answers(files, capsys):
     status, out, _ = run(capsys, "fit", files / "base.npz", files / "base.st")
     assert status == 0
     assert "24 classes, 480 items of 16 numbers" in out
-    assert "learned on 24 classes" in out
-    assert "Scale of these classes: " in out
+    assert "Learned from these items and a prior of 24 base classes" in out
     status, out, _ = run(
         capsys, "fit", files / "few.npz", files / "few.st", "--prior", files / "base.st", "--json"
     )
@@ -141,7 +140,7 @@ def test_splits_of_a_file(files, capsys):
     assert out.splitlines()[1].startswith("400,")  # its row in the file
     for words, message in (
         (["fit", files / "split.npz", files / "n.st", "--split", "val"], "has no val classes"),
-        (["fit", files / "base.npz", files / "n.st", "--split", "val"], "Expected a class_split"),
+        (["fit", files / "base.npz", files / "n.st", "--split", "val"], "has no splits"),
         (["predict", files / "m.st", files / "queries.npy", "--split", "val"], "Expected labels"),
     ):
         status, out, err = run(capsys, *words)
@@ -217,6 +216,19 @@ def test_wrong_input_is_one_sentence(files, capsys, words, message):
     assert (status, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_items_that_the_model_does_not_take(files, capsys):
+    run(capsys, "fit", files / "few.npz", files / "m.st", "--prior", "9")
+    np.savez(files / "wide.npz", embeddings=np.eye(17), labels=np.arange(17))
+    for words, message in (
+        (["predict", files / "m.st", files / "wide.npz"], "embeddings of 16 numbers, which the"),
+        (["fit", files / "wide.npz", files / "n.st", "--add", files / "m.st"], "got 17."),
+        (["predict", files / "m.st", "nothing"], "got a text: there is no file nothing."),
+    ):
+        status, out, err = run(capsys, *words)
+        assert (status, out) == (2, "")
+        assert message in err
 
 
 @pytest.mark.filterwarnings("default")

@@ -139,7 +139,7 @@ def test_embedders_that_fail_are_named(tickets, tmp_path, letters):
         ("broken", "got NaN or infinity for row 1 of .*tickets.csv"),
         ("narrow", r"one row of numbers for each of 12 items .* got float64 of shape \(13, 3\)"),
         ("angry", "failed: RuntimeError: no model here"),
-        ("missing", "Expected a function missing"),
+        ("missing", "Expected a function missing in .*, which has .*narrow"),
     ):
         with pytest.raises(ValueError, match=message):
             read(tickets).embed(base + name)

@@ -1,7 +1,7 @@
 """Few-shot classification of embeddings: a scikit-learn estimator."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
@@ -83,7 +83,8 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         classes, numbers, table = _arrange(labels, known, items.shape[1])
         if len(classes) < 2 and self.prior is None:
             raise ValueError(
-                "Expected at least 2 classes to learn from, got one class. Add more, or pass prior."
+                "Expected at least 2 classes to learn from, got one class. Add more, or pass the "
+                "prior of a classifier that was fitted to others."
             )
         self.prior_ = self._learn(torch.from_numpy(items), numbers, table)
         return self._update(classes, items, numbers, table)
@@ -245,6 +246,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
 
     @np.errstate(invalid="ignore")  # scikit-learn looks for NaN in the sum of all, which may be inf
     def _check(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        _refuse_texts(X)
         items, labels = validate_data(self, X, y, reset=reset, dtype=DTYPES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # many classes of one example are fine here
@@ -254,6 +256,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
     @np.errstate(invalid="ignore")
     def _queries(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "task_")
+        _refuse_texts(X)
         return _wide(validate_data(self, X, reset=False, dtype=DTYPES))
 
     def _check_names(
@@ -262,7 +265,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         """Check names of classes; raise ValueError if one cannot be that."""
         if names is not None and not isinstance(names, Mapping):
             raise ValueError(
-                "Expected names as a mapping from each class to the embedding of its name, got "
+                "Expected names as a dict from each class to the embedding of its name, got "
                 f"{type(names).__name__}."
             )
         found = {}
@@ -357,6 +360,16 @@ def _warn_misspelt(unseen: np.ndarray, unnamed: np.ndarray) -> None:
                 "they are one class, write it the same way in both.",
                 stacklevel=4,
             )
+
+
+def _refuse_texts(X: Any) -> None:
+    """Raise ValueError for a list of texts: they have to be embedded."""
+    is_list = isinstance(X, Iterable) and getattr(X, "ndim", 1) == 1
+    if is_list and isinstance(next(iter(X), None), str):
+        raise ValueError(
+            "Expected embeddings, rows of numbers, got texts. Embed them first: varscale.items "
+            "reads and embeds a table, and varscale fit does all in one."
+        )
 
 
 def _wide(items: np.ndarray) -> np.ndarray:

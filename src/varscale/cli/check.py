@@ -84,7 +84,7 @@ def _look_at(
     """
     columns = take(args, Columns)
     opened = open_items(args.source, columns, split=args.split, fitted=model.columns)
-    model.check_kind(opened.kind, model=args.model, source=args.source)
+    model.check_kind(opened, model=args.model, source=args.source)
     items = gather(opened)
     x, rows = items.embed(model.embedder, skip_bad=args.skip_bad)
     labels, own = items.labels[rows], set(model.keys)
@@ -131,8 +131,8 @@ def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Tab
 
 
 def _accuracy(facts: dict[str, Any]) -> str:
-    expected = 100 * facts["confidence"]
-    return f"{in_per_cent(facts['accuracy'])}, a 95 % interval; it expected {expected:.1f} %"
+    share = in_per_cent(facts["accuracy"])
+    return f"{share}, a 95 % interval; probabilities predict {100 * facts['confidence']:.1f} %"
 
 
 def _expected(told: list[dict[str, float]]) -> "list[Table | str]":
@@ -149,7 +149,8 @@ def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list
         for line in found
     ]  # fmt: skip
     head = [kind, "label", "fits better", "probability of the label"]
-    return _table("Labels to look at: wrong ones, and hard examples", head, rows)
+    title = f"Labels to look at: {len(found):,}, wrong or hard, where another class fits better"
+    return _table(title, head, rows)
 
 
 def _confused(found: list[dict[str, Any]]) -> "list[Table | str]":
@@ -162,7 +163,7 @@ def _next(found: list[dict[str, Any]], items: Display) -> "list[Table | str]":
         [_short(items.line(line["item"])), str(line["class"]), f"{100 * line['probability']:.0f} %"]
         for line in found
     ]
-    return _table("Label next", ["item", "now answered", "probability"], rows, most=len(rows))
+    return _table("Label next", ["item", "current answer", "probability"], rows, most=len(rows))
 
 
 def _table(

@@ -54,7 +54,7 @@ def run(args: Namespace) -> None:
     known = None if fitted is None else fitted.columns
     opened = open_items(args.source, take(args, Columns), split=args.split, fitted=known)
     if fitted is not None:
-        fitted.check_kind(opened.kind, model=args.add, source=args.source)
+        fitted.check_kind(opened, model=args.add, source=args.source)
     items = gather(opened)
     if conflicts := items.conflicts():
         more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
@@ -84,8 +84,7 @@ def run(args: Namespace) -> None:
     prior, told = fitted.classifier.prior_, f" ({' and '.join(left)} left out)" if left else ""
     shown = (
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers"
-        f"{told}.\n{prior}\n"
-        f"Scale of these classes: {facts['scale']:.3g}\n"
+        f"{told}.\n{_scale(facts['scale'], prior)}\n"
         f"{_rejection(facts['smallest_reject'], args.add)}"
         f"Next: varscale predict {model} {_next(items, fitted.embedder)}"
     )
@@ -171,6 +170,15 @@ def _facts(path: Path, fitted: Any) -> dict[str, Any]:
         "learned_on": prior.n_classes,
         "smallest_reject": least,  # nothing is rejected at smaller shares
     }
+
+
+def _scale(scale: float, prior: Any) -> str:
+    """Say the scale, and where it comes from."""
+    source = "Given, not learned."
+    if prior.adapts:
+        more = f" and a prior of {prior.n_classes:,} base classes" if prior.n_classes else ""
+        source = f"Learned from these items{more}; the larger, the surer the answers."
+    return f"Scale {scale:.3g}. {source}"
 
 
 def _rejection(least: float | None, add: str | None) -> str:

@@ -72,7 +72,7 @@ def read_items(
     if split is not None:
         homes = arrays.get("class_split")
         if homes is None or homes.shape != (len(names),):
-            raise ValueError(f"Expected a class_split for {len(names)} classes in {source}.")
+            raise ValueError(f"{source} has no splits of its {len(names)} classes (class_split).")
         rows = np.flatnonzero(np.array(_strings(homes, "class_split", source))[numbers] == split)
         if not len(rows):
             raise ValueError(f"{source} has no {split} classes.")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from varscale.items.columns import PLURALS, Columns, Kind
-from varscale.items.source import Batch, Items
+from varscale.items.source import Batch, Items, OneItem
 
 DIGITS = 6
 """Decimals of a probability."""
@@ -61,19 +61,21 @@ class Model(ABC):
     def classes(self) -> list[Any]:
         """The classes, in the order of the probabilities."""
 
-    def check_kind(self, kind: Kind, *, model: str, source: str) -> None:
-        """Raise ValueError if it does not take items of a kind.
+    def check_kind(self, items: Items, *, model: str, source: str) -> None:
+        """Raise ValueError if it does not take items of their kind.
 
         Args:
-            kind: What the items are.
+            items: The items.
             model: Its file, for the message.
             source: Where the items are, for the message.
         """
-        if kind != self.takes and (self.takes or kind == "embedding"):
-            raise ValueError(
-                f"Expected {PLURALS[self.takes]}, which {model} was fitted to, got "
-                f"{PLURALS[kind]}: {source}."
-            )
+        if items.kind == self.takes or (self.takes is None and items.kind != "embedding"):
+            return
+        is_text = items.kind == "text" and isinstance(items, OneItem)
+        got = (
+            f"a text: there is no file {source}" if is_text else f"{PLURALS[items.kind]}: {source}"
+        )
+        raise ValueError(f"Expected {PLURALS[self.takes]}, which {model} was fitted to, got {got}.")
 
     @abstractmethod
     def score(self, batch: Batch) -> Scores:

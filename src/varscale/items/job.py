@@ -68,7 +68,7 @@ class Job:
                 f"{self.top}."
             )
         items = open_items(self.source, self.columns, split=self.split, fitted=model.columns)
-        model.check_kind(items.kind, model=self.model, source=self.source)
+        model.check_kind(items, model=self.model, source=self.source)
         form = Form(tuple(items.columns), self.top, self.sets is not None, self.skip_bad)
         return OpenJob(model, items, form)
 

@@ -73,6 +73,7 @@ class ItemModel(Model):
     def score(self, batch: Batch) -> Scores:
         """Score a batch of items."""
         x, bad = embed_batch(batch, self.embedder, self.cache)
+        self._check_dim(x)
         if x.shape[1] == 0:  # none could be read
             x = np.zeros((len(x), self.classifier.n_features_in_), dtype=np.float32)
         unknown = None if self.reject is None else self.classifier.is_unknown(x, self.reject)
@@ -108,6 +109,8 @@ class ItemModel(Model):
                 "array of labels, or folders named like the classes."
             )
         x, rows = items.embed(self.embedder, skip_bad=skip_bad, tell=tell)
+        if not learn:
+            self._check_dim(x)
         keys, labels = items.keys(), items.labels[rows]
         has = (labels != "") & ~self._repeated([keys[i] for i in rows], labels, learn=learn)
         if not has.any():
@@ -118,6 +121,14 @@ class ItemModel(Model):
         for kept, new in ((self.shown, items.shown), (self.keys, keys)):
             kept[before:] = [""] * (before - len(kept)) + [new[i] for i in rows[has]]
         return len(items) - len(rows)
+
+    def _check_dim(self, x: np.ndarray) -> None:
+        dim = self.classifier.n_features_in_
+        if x.shape[1] not in (0, dim):  # 0: none could be read
+            raise ValueError(
+                f"Expected embeddings of {dim} numbers, which the classifier was fitted to, got "
+                f"{x.shape[1]}."
+            )
 
     def _repeated(self, keys: list[str], labels: np.ndarray, *, learn: bool) -> np.ndarray:
         """Which items occur a second time with the same label: they tell nothing new."""

@@ -102,7 +102,7 @@ def _accuracy(facts: Mapping[str, Any]) -> str:
     number = facts["accuracy"]["of"]
     text = (
         f"{in_per_cent(facts['accuracy'])} of {number:,} answers are right (95 % interval). "
-        f"The classifier expected {100 * facts['confidence']:.1f} %."
+        f"Its probabilities predict {100 * facts['confidence']:.1f} %."
     )
     shown = paragraph(text)
     if "single" in facts:
@@ -183,7 +183,7 @@ def _next(found: Sequence[Mapping[str, Any]], examples: Display, items: Display)
         for line in found[:LINES]
     ]
     text = "Items that stand for what the classifier knows least, the most useful first."
-    head = ["item", "now answered", "because of"]
+    head = ["item", "current answer", "because of"]
     return paragraph(text) + _rows(head, rows, left=len(found) - len(rows))
 
 

@@ -1,6 +1,7 @@
 """Functions of a user as embedders."""
 
 import hashlib
+import inspect
 import io
 from typing import Any
 
@@ -35,7 +36,10 @@ class PythonFunction(Embedder):
         imported = import_located(located)
         self.function: Any = getattr(imported, name, None)
         if not callable(self.function):
-            raise ValueError(f"Expected a function {name} in {module}, got {self.function!r}.")
+            its = [other for other in vars(imported) if inspect.isfunction(vars(imported)[other])]
+            raise ValueError(
+                f"Expected a function {name} in {module}, which has {', '.join(its) or 'none'}."
+            )
         code = fingerprints([located])[0]["sha256"]
         given = getattr(imported, "IDENTITY", None)
         weights = f" {given}" if isinstance(given, str) else ""
