@@ -34,6 +34,8 @@ def test_a_scale_on_its_way_is_named_with_a_remedy(rate, way):
     assert "settled" not in text
     assert "log-normal" not in describe_scale({**scale, "log": 1})
     assert "or use a log-normal family" in describe_scale({**scale, "log": 0})
+    refitted = describe_scale({**scale, "log": 0, "relearned": 12.0})
+    assert refitted.endswith("of the steps); refitted to 12 on the validation classes.")
 
 
 def test_the_bound_of_settling_is_sharp():

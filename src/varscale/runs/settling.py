@@ -32,18 +32,21 @@ def follow_scale(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def describe_scale(scale: Mapping[str, float]) -> str:
-    """Describe a result's scale in one line, with a remedy if it has not settled."""
+    """Describe a result's scale in one line, with a remedy if it has not settled.
+
+    A scale that was refitted needs none: the refit replaces the last value.
+    """
     text = f"scale: {scale['begin']:.3g} at the first step, {scale['end']:.3g} at the last"
     drift = scale["drift"]
     if abs(drift) <= SETTLED:
         text += ", settled"
     else:
         way = "rising" if drift > 0 else "falling"
-        text += (
-            f", still {way} ({100 * drift:+.0f} % over the last tenth of the steps): train longer"
-        )
-        if scale.get("log") == 0:
-            text += ", or use a log-normal family, which needs no initial value"
+        text += f", still {way} ({100 * drift:+.0f} % over the last tenth of the steps)"
+        if "relearned" not in scale:
+            text += ": train longer"
+            if scale.get("log") == 0:
+                text += ", or use a log-normal family, which needs no initial value"
     if "relearned" in scale:
         text += f"; refitted to {scale['relearned']:.3g} on the validation classes"
     return text + "."
