@@ -195,6 +195,7 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
         (["--scaler", "svs", "--scaler_options.init", "abc"], "value that it cannot have"),
         (["--scaler", "d-avs", "--scaler_options.hidden", "-3"], "value that it cannot have"),
         (["--accelerator", "mps"], "There is no mps device here"),
+        (["--devices", "9999", "--tasks_per_step", "9999"], "on this machine, got 9999"),
     ],
 )
 def test_wrong_options_of_train(tiny_images, tmp_path, as_user, capsys, arguments, message):
@@ -290,6 +291,7 @@ def test_no_run_there(arguments, message, capsys):
         (["--n_way", "0"], "at least 2 classes per task, got n_way=0"),
         (["--n_query", "0"], "Expected n_query >= 1, got 0"),
         (["--devices", "-1"], "Expected devices >= 1, got -1"),
+        (["--devices", "9999"], "devices on this machine, got 9999"),
     ],
 )
 def test_wrong_options_of_eval(a_run, points, capsys, arguments, message):

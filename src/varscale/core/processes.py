@@ -1,5 +1,6 @@
 """Exchange tensors and batch statistics between processes."""
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -37,13 +38,19 @@ class Processes:
 
 
 ALONE = Processes()
+MOST_PROCESSES = 8
+"""Processes that may share the cores of a machine, even if it has fewer."""
 
 
-def check_accelerator(name: str) -> None:
-    """Raise ValueError if this machine has no such device."""
+def check_accelerator(name: str, devices: int = 1) -> None:
+    """Raise ValueError if this machine has no such device, or not so many."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(name, True):
         raise ValueError(f"There is no {name} device here. Use --accelerator cpu.")
+    gpus = torch.cuda.device_count() if name in ("auto", "cuda") else 0
+    most = gpus or max(MOST_PROCESSES, os.cpu_count() or 1)
+    if devices > most:
+        raise ValueError(f"Expected at most {most} devices on this machine, got {devices}.")
 
 
 def gather(x: Tensor, count: int) -> Tensor:

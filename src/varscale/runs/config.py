@@ -296,7 +296,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             f"val_every={config.val_every} and scaler={config.scaler!r}. Set relearn to false."
         )
     config = replace(config, relearn=bool(config.relearn and in_log and config.val_every))
-    check_accelerator(config.accelerator)
+    check_accelerator(config.accelerator, config.devices)
     return config
 
 

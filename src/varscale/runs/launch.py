@@ -24,7 +24,7 @@ def launch(
     """Start Fabric, and its processes if there are several."""
     for name in ("lightning.fabric", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    check_accelerator(accelerator)
+    check_accelerator(accelerator, devices)
     several = devices * num_nodes > 1 or strategy == "ddp"
     fabric = Fabric(
         accelerator=accelerator,
