@@ -122,8 +122,17 @@ def test_ctrl_c_is_one_line(tmp_path, monkeypatch, capsys):
 
 def test_unwritable_sheet(tmp_path, capsys):
     run("data", "prepare", "mini", forms.csv_zip(tmp_path / "s"), "--format", "miniimagenet")
-    assert run("data", "show", "mini", "--out", tmp_path / "no" / "folder.png") == 2
-    assert "cannot be written" in capsys.readouterr().err
+    mine = tmp_path / "holiday.png"
+    Image.new("RGB", (9, 9)).save(mine)
+    before = mine.read_bytes()
+    for file, said in (
+        (tmp_path / "no" / "folder.png", "in an existing folder"),
+        (tmp_path / "sheet.jpg", "ending in .png"),
+        (mine, "or a sheet that varscale wrote"),
+    ):
+        assert run("data", "show", "mini", "--out", file) == 2
+        assert said in capsys.readouterr().err
+    assert mine.read_bytes() == before
 
 
 def test_a_dataset_that_is_not_prepared_is_one_command_away(tmp_path, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_from_a_file_to_answers(files, capsys):
     status, out, _ = run(capsys, "fit", files / "base.npz", files / "base.st")
     assert status == 0
     assert "24 classes, 480 items of 16 numbers" in out
-    assert "Learned from these items and a prior of 24 base classes" in out
+    assert re.search(r"Scale: [\d.]+, learned from these items\.", out)
     status, out, _ = run(
         capsys, "fit", files / "few.npz", files / "few.st", "--prior", files / "base.st", "--json"
     )
@@ -216,6 +217,30 @@ def test_wrong_input_is_one_sentence(files, capsys, words, message):
     assert (status, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.filterwarnings("default")
+def test_it_says_where_the_scale_comes_from(files, capsys):
+    run(capsys, "fit", files / "base.npz", files / "base.st")
+    np.savez(files / "one.npz", embeddings=np.eye(16)[:3], labels=["a", "b", "c"])
+    for words, told in (
+        (["few.npz", "m.st", "--prior", files / "base.st"], "these items and the 24 base classes"),
+        (["one.npz", "m.st", "--prior", files / "base.st"], "learned from the 24 base classes of"),
+        (["few.npz", "m.st"], "learned from these items."),
+        (["one.npz", "m.st"], "Scale: 15, a guess."),
+        (["few.npz", "m.st", "--prior", "9"], "Scale: 9, as given."),
+        (["few.npz", "m.st", "--prior", "9"], "Give a --prior that was learned on more classes."),
+    ):
+        status, out, _ = run(capsys, "fit", files / words[0], files / words[1], *words[2:])
+        assert status == 0
+        assert told in out
+    before = (files / "base.st").read_bytes()
+    status, _, err = run(
+        capsys, "fit", files / "few.npz", files / "base.st", "--prior", files / "base.st"
+    )
+    assert status == 2
+    assert "a file to write that is not read" in err
+    assert (files / "base.st").read_bytes() == before
 
 
 def test_items_that_the_model_does_not_take(files, capsys):

@@ -160,6 +160,7 @@ def test_a_file_alone_executes_no_code(model, new, letters, capsys):
     ("words", "message"),
     [
         (["predict", "{m}", "{t}/q.npz"], "Expected texts or pictures, which"),
+        (["predict", "{m}", "gone.tar.gz"], "Expected a file or folder at gone.tar.gz"),
         (["predict", "{m}", "gone.xlsx"], "Expected a file or folder at gone.xlsx, got none"),
         (["check", "{m}", "{t}/q.npz", "--embedder", "{l}"], "got embeddings"),
         (
@@ -402,14 +403,22 @@ def test_files_of_the_user_are_not_replaced(tickets, letters, tmp_path, capsys):
     assert "Expected a file to write" in run(capsys, *words)[2]
     write_csv(tmp_path / "new.csv", ["question"], [("papaya",)])
     words = ["predict", tmp_path / "m.st", tmp_path / "new.csv", "--out", tmp_path / "mine.csv"]
-    for text in ("precious", "label,probability\napple,1", '"open'):
+    for text in (
+        "precious", "label,probability\napple,1", '"open', "label,probability,unknown,reviewed",
+        "my_predicted_label,my_predicted_probability,my_predicted_unknown", "label_2,labels",
+    ):  # fmt: skip
         (tmp_path / "mine.csv").write_text(text)
         status, _, err = run(capsys, *words)
         assert status == 2
         assert "or answers that varscale wrote, got" in err
         assert (tmp_path / "mine.csv").read_text() == text
     words[-1] = tmp_path / "answers.csv"
-    assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0
+    for more in ([], ["--top", 2], []):
+        assert run(capsys, *words, *more)[0] == 0
+    twice = ["predict", tmp_path / "m.st", tmp_path / "answers.csv", "--out", tmp_path / "b.csv"]
+    for _ in range(2):  # its columns are called predicted_label and so on
+        assert run(capsys, *twice)[0] == 0
+    words[1:3] = [tmp_path / "m.st", tmp_path / "m.st"]
     words = ["check", tmp_path / "m.st", "--html", tmp_path / "mine.csv"]
     assert "or a page that varscale wrote, got" in run(capsys, *words)[2]
     words[-1] = tmp_path / "page.html"

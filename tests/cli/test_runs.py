@@ -345,7 +345,8 @@ def test_embeddings_replace_nothing_but_embeddings(a_run, tmp_path, capsys):
         assert run("embed", a_run, path) == 0
     with np.load(path) as points:
         assert len(points["embeddings"]) == len(points["labels"])
-    np.savez(path, embeddings=np.eye(3))
+    with np.load(path) as points:
+        np.savez(path, **points, clusters=np.zeros(3))  # somebody added to ours
     before = path.read_bytes()
     assert run("embed", a_run, path) == 2
     assert "or embeddings that varscale wrote, got" in capsys.readouterr().err
@@ -373,6 +374,11 @@ def test_demo_makes_the_table_and_the_plots_and_never_twice(tmp_path, capsys):
     assert (tmp_path / "demo" / "svs" / "metrics.jsonl").stat().st_mtime_ns == before
     assert run("demo", "--out", tmp_path / "demo", "--steps", "3") == 2
     assert "was made with other settings" in capsys.readouterr().err
+    for name in ("report.html", "demo.png"):
+        (tmp_path / "demo" / name).write_text("mine")
+        assert run(*words) == 2
+        assert f"{name}, which is neither" in capsys.readouterr().err
+        (tmp_path / "demo" / name).unlink()
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def test_a_file_that_we_did_not_write_is_never_replaced(tmp_path):
     ours, empty, theirs = (tmp_path / name for name in ("ours", "empty", "theirs"))
     ours.write_text("<by varscale>\n1")
     empty.touch()
-    theirs.write_bytes(b"\x00" * 300 + b"<by varscale>")  # says so, but not where we say it
+    theirs.write_bytes(b"> <by varscale>")  # says so, but not where we say it
     for path in (tmp_path / "new", ours, empty):
         check_target(
-            path, "a page", marked("<by varscale>"), reads=[None, "no such file", "x" * 999]
+            path, "a page", marked(b"<by varscale>"), reads=[None, "no such file", "x" * 999]
         )
     (tmp_path / "alias").symlink_to(ours)
     for path, message in [
@@ -44,4 +44,4 @@ def test_a_file_that_we_did_not_write_is_never_replaced(tmp_path):
         (tmp_path / "alias", "that is not read"),
     ]:
         with pytest.raises(ValueError, match=message):
-            check_target(path, "a page", marked("<by varscale>"), reads=[str(ours)])
+            check_target(path, "a page", marked(b"<by varscale>"), reads=[str(ours)])

@@ -232,6 +232,7 @@ def test_export_refuses_before_it_writes(tmp_path, capsys):
         ([str(stored), str(mine)], "or a graph that varscale wrote, got"),
         ([str(tmp_path / "no"), str(tmp_path / "x.onnx")], "which does not exist"),
         ([str(tmp_path), str(alias)], "that is not read"),
+        ([str(stored), str(tmp_path / "x.onnx"), "--card", str(tmp_path / "x.onnx")], "of its own"),
         ([str(stored), str(tmp_path / "x.onnx"), "--reject", "0.1"], "at least 10 classes"),
         ([str(tmp_path), str(tmp_path / "x.onnx"), "--reject", "0.1"], "got a run directory"),
     ]:

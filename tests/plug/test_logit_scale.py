@@ -8,12 +8,16 @@ import pickle
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import nn, vmap
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, stack_module_state
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from varscale import functional
@@ -540,13 +544,30 @@ def test_what_was_scaled_already_is_refused(batch, options):
     with pytest.raises(ValueError, match="Expected cosines, from -1 to 1, got .*Normalise"):
         double(**options)(14.3 * batch[0])
     scale = double(**options)
+    with pytest.raises(ValueError, match="Expected cosines"):
+        scale(14.3 * batch[0])
+    assert not scale.seen  # the refused batch told nothing
     masked = batch[0].masked_fill(batch[0] < -0.5, -1e9)
     masked[0, 0] = 1.01  # as in 16 bits
     scale(masked)
+    want = double(**options)
+    want(masked)
+    assert scale.alpha == want.alpha
     scale(14.3 * batch[0])  # later batches are not looked at: it would wait for the device
-    scale.load_state_dict(double(**options).state_dict())
-    with pytest.raises(ValueError, match="Expected cosines"):
-        scale(14.3 * batch[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"init": 10}])
+def test_tensors_without_values_are_not_looked_at(batch, options):
+    logits = LogitScale(**options).to("meta")(torch.ones(4, 3, device="meta"))
+    assert logits.shape == (4, 3)
+    with FakeTensorMode() as mode:
+        assert LogitScale(**options)(mode.from_tensor(batch[0])).shape == batch[0].shape
+    make_fx(double(**options))(batch[0])
+    models = [double(**options) for _ in range(2)]
+    parameters, buffers = stack_module_state(models)
+    call = partial(functional_call, models[0])
+    out = vmap(lambda p, b, x: call((p, b), (x,)), (0, 0, None))(parameters, buffers, batch[0])
+    assert torch.allclose(out[0], out[1])
 
 
 def test_a_first_batch_of_nan_begins_at_the_prior(batch):

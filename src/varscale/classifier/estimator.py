@@ -1,8 +1,8 @@
 """Few-shot classification of embeddings: a scikit-learn estimator."""
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -350,21 +350,25 @@ def _arrange(
 
 
 def _warn_misspelt(unseen: np.ndarray, unnamed: np.ndarray) -> None:
-    """Warn of classes without examples that are nearly called like classes without a name."""
-    if len(unnamed) > len(unseen):
-        return  # not all classes were to have names
-    for label in map(str, unseen.tolist()):
-        for meant in get_close_matches(label, map(str, unnamed.tolist()), n=1, cutoff=0.8):
-            warnings.warn(
-                f"{label!r} has a name and no examples, {meant!r} has examples and no name. If "
-                "they are one class, write it the same way in both.",
-                stacklevel=4,
-            )
+    """Warn of classes without examples that are written nearly like classes without a name."""
+
+    def plain(label: object) -> str:
+        return re.sub(r"[\W_]", "", str(label)).casefold()
+
+    meant = {plain(label): str(label) for label in unnamed.tolist()}
+    pairs = [(str(label), meant.get(plain(label))) for label in unseen.tolist()]
+    if found := [f"{label!r} and {other!r}" for label, other in pairs if other]:
+        more = f", and {len(found) - 5} more" if len(found) > 5 else ""
+        warnings.warn(
+            f"Classes that have a name and no examples, or examples and no name: "
+            f"{', '.join(found[:5])}{more}. If these are the same, write them alike.",
+            stacklevel=4,
+        )
 
 
 def _refuse_texts(X: Any) -> None:
     """Raise ValueError for a list of texts: they have to be embedded."""
-    is_list = isinstance(X, Iterable) and getattr(X, "ndim", 1) == 1
+    is_list = isinstance(X, Iterable) and not isinstance(X, Mapping) and getattr(X, "ndim", 1) == 1
     if is_list and isinstance(next(iter(X), None), str):
         raise ValueError(
             "Expected embeddings, rows of numbers, got texts. Embed them first: varscale.items "

@@ -1,16 +1,19 @@
 """`varscale data`: list, prepare, check, show and download datasets."""
 
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
+from PIL.PngImagePlugin import PngInfo
 from rich.table import Table
 
 from varscale.cli.output import reply
 from varscale.cli.parser import IMPORT, command, import_given, option, take
 from varscale.cli.progress import Bar
+from varscale.core.files import check_target, is_our_png, write_whole
 from varscale.core.registry import unknown
 from varscale.data import Dataset
 from varscale.data.download import download
@@ -98,15 +101,19 @@ def _check(args: Namespace) -> None:
     "Draw a contact sheet of a dataset of images.",
     "varscale data show glyphs --out sheet.png",
     option("name", "name of the dataset"),
-    option("--out FILE", "image to write", default="sheet.png"),
+    option("--out FILE", "PNG file to write", default="sheet.png"),
     option("--seed", "seed that selects classes and images", default=0),
 )
 def _show(args: Namespace) -> None:
+    path = Path(args.out)
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"Expected a file name ending in .png, got {path}.")
+    check_target(path, "a sheet", is_our_png)
     sheet = contact_sheet(Dataset.open(args.name), seed=args.seed)
-    try:
-        sheet.save(args.out)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{args.out} cannot be written: {error}.") from error
+    buffer, about = io.BytesIO(), PngInfo()
+    about.add_text("Software", "varscale")
+    sheet.save(buffer, format="PNG", pnginfo=about)
+    write_whole(path, buffer.getvalue())
     shown = f"{args.out}: {sheet.width} x {sheet.height} pixels"
     reply(args, {"out": args.out, "width": sheet.width, "height": sheet.height}, shown)
 

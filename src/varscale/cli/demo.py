@@ -13,12 +13,12 @@ from rich.table import Table
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.cli.train import train_with_progress
-from varscale.core.files import write_whole
+from varscale.core.files import check_target, is_our_png, write_whole
 from varscale.core.interrupted import Interrupted
 from varscale.data import Dataset
 from varscale.data.store import data_root, list_prepared
 from varscale.evaluation import Evaluation, compare
-from varscale.report.html import page
+from varscale.report.html import check_page, page
 from varscale.report.plots import overview
 from varscale.report.runs import run_sections
 from varscale.report.text import describe, percent
@@ -45,6 +45,8 @@ LEARNED = {"SVS": "svs", "D-SVS": "dsvs", "D-AVS": "davs"}
 def run(args: Namespace) -> None:
     """Train what is not trained yet, test every run, print the table and draw the plots."""
     began, out = time.monotonic(), Path(args.out)
+    check_target(out / "demo.png", "a plot", is_our_png, makes_folder=True)
+    check_page(out / "report.html", makes_folder=True)
     test = Test(episodes=args.episodes)
     if "glyphs" not in list_prepared(data_root()):
         sys.stderr.write("glyphs: drawing letters of ten scripts, about 15 seconds\n")

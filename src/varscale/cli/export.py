@@ -10,6 +10,9 @@ from varscale.cli.parser import command, option
 from varscale.core.extras import needs
 from varscale.core.files import check_target, marked
 
+PRODUCER = b"\x12\x08varscale"
+"""The field of an ONNX file that names who made it, behind the version."""
+
 
 @command(
     "Write a fitted classifier, or a run's best model, as one ONNX file. A classifier includes its "
@@ -39,7 +42,9 @@ def run(args: Namespace) -> None:
         raise ValueError(f"Expected a file name ending in .onnx, got {file}.")
     if file.exists() and model.resolve() in file.resolve().parents:
         raise ValueError(f"Expected a file to write that is not read, got {file}.")
-    check_target(file, "a graph", marked("varscale"), reads=(args.model,))
+    check_target(file, "a graph", marked(PRODUCER, at=2), reads=(args.model,))
+    if args.card is not None and Path(args.card).resolve() == file.resolve():
+        raise ValueError(f"Expected a card in a file of its own, got {args.card}.")
     with needs("export", "Export"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -41,7 +41,7 @@ def run(args: Namespace) -> None:
     if args.prior is not None and args.add is not None:
         raise ValueError("--prior and --add are mutually exclusive.")
     model = Path(args.model)
-    check_target(model, "a classifier", _is_ours, reads=(args.source,))
+    check_target(model, "a classifier", _is_ours, reads=(args.source, args.prior))
     if args.card is not None and Path(args.card).resolve() == model.resolve():
         raise ValueError(f"Expected a card in a file of its own, got {args.card}.")
     if args.card is not None:
@@ -84,8 +84,8 @@ def run(args: Namespace) -> None:
     prior, told = fitted.classifier.prior_, f" ({' and '.join(left)} left out)" if left else ""
     shown = (
         f"{model}: {facts['classes']} classes, {facts['items']:,} items of {prior.dim} numbers"
-        f"{told}.\n{_scale(facts['scale'], prior)}\n"
-        f"{_rejection(facts['smallest_reject'], args.add)}"
+        f"{told}.\n{_scale(fitted.classifier, args.prior or args.add)}\n"
+        f"{_rejection(facts['smallest_reject'], args.add, args.prior)}"
         f"Next: varscale predict {model} {_next(items, fitted.embedder)}"
     )
     reply(args, {**facts, "unlabelled": unlabelled, "unreadable": skipped}, shown)
@@ -172,19 +172,25 @@ def _facts(path: Path, fitted: Any) -> dict[str, Any]:
     }
 
 
-def _scale(scale: float, prior: Any) -> str:
-    """Say the scale, and where it comes from."""
-    source = "Given, not learned."
-    if prior.adapts:
-        more = f" and a prior of {prior.n_classes:,} base classes" if prior.n_classes else ""
-        source = f"Learned from these items{more}; the larger, the surer the answers."
-    return f"Scale {scale:.3g}. {source}"
+def _scale(classifier: Any, other: str | None) -> str:
+    """Say the scale, and where it comes from; `other` is the file of the prior."""
+    from varscale.classifier.task import tells_scale
+
+    prior, task = classifier.prior_, classifier.task_
+    own = tells_scale(task.place.count) or (prior.n_classes and other is None)
+    sources = ["these items"] if own else []
+    if prior.n_classes and other is not None:
+        sources.append(f"the {prior.n_classes:,} base classes of {other}")
+    told = f"learned from {' and '.join(sources)}" if sources else "a guess"
+    return f"Scale: {task.alpha.item():.3g}, {told if prior.adapts else 'as given'}."
 
 
-def _rejection(least: float | None, add: str | None) -> str:
+def _rejection(least: float | None, add: str | None, prior: str | None) -> str:
     """Say if items of other classes cannot be told as usual, and what to do."""
     if least is None:
         remedy = "Add classes, or give a --prior that was learned on others."
+        if prior is not None:
+            remedy = "Give a --prior that was learned on more classes."
         if add is not None:
             remedy = f"--add keeps the prior of {add}; fit all items at once, or with --prior."
         return (

@@ -7,7 +7,7 @@ from jsonargparse import Namespace
 from varscale.cli.output import reply
 from varscale.cli.parser import command, option
 from varscale.core.files import check_target, marked, write_whole
-from varscale.paper.document import BY, markdown, sections
+from varscale.paper.document import BEGINNING, markdown, sections
 from varscale.report.html import check_page, page
 from varscale.report.runs import run_sections, score_runs
 from varscale.runs.scores import Test, runs_in
@@ -28,12 +28,11 @@ def run(args: Namespace) -> None:
     if args.markdown:
         if len(results) != 1:
             raise ValueError(f"Expected one folder of results, got {' '.join(args.paths)}.")
-        Path(args.markdown).parent.mkdir(parents=True, exist_ok=True)
-        check_target(Path(args.markdown), "a page", marked(BY))
+        ours = marked(BEGINNING.encode())
+        check_target(Path(args.markdown), "a page", ours, makes_folder=True)
         _write(args, args.markdown, markdown(results[0]))
         return
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-    check_page(Path(args.out))
+    check_page(Path(args.out), makes_folder=True)
     runs = [run for path in paths if path not in results for run in runs_in(path)]
     names = ["the paper, re-run"] if results else []
     parts = [part for path in results for part in sections(path)]
@@ -47,6 +46,7 @@ def run(args: Namespace) -> None:
 
 def _write(args: Namespace, file: str, text: str) -> None:
     content = text.encode()
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
     write_whole(Path(file), content)
     shown = f"{file}: {len(content) / 1e6:.1f} MB"
     reply(args, {"out": file, "bytes": len(content)}, shown)

@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-HEAD = 256
-"""Bytes of a file in which `marked` looks."""
-
 
 def check_target(
-    path: Path, what: str, is_ours: Callable[[Path], bool], reads: Iterable[str | None] = ()
+    path: Path,
+    what: str,
+    is_ours: Callable[[Path], bool],
+    reads: Iterable[str | None] = (),
+    *,
+    makes_folder: bool = False,
 ) -> None:
     """Raise ValueError if a file cannot be written, or would replace one that we did not write.
 
@@ -19,11 +21,15 @@ def check_target(
         what: What it will be, such as "a page".
         is_ours: Whether an existing file is such a one, which may be replaced.
         reads: Files that are read to make it, if they are files.
+        makes_folder: Whether its folder is made, too.
     """
+    folder = path.parent
+    while makes_folder and not folder.exists():
+        folder = folder.parent
     for given in reads:
         if given is not None and path.exists() and _exists(given) and path.samefile(given):
             raise ValueError(f"Expected a file to write that is not read, got {given}.")
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir() or not folder.is_dir():
         raise ValueError(f"Expected a file to write in an existing folder, got {path}.")
     if path.exists() and not (path.is_file() and (path.stat().st_size == 0 or is_ours(path))):
         raise ValueError(
@@ -32,14 +38,19 @@ def check_target(
         )
 
 
-def marked(words: str) -> Callable[[Path], bool]:
-    """Make a function that tells if a file has some words near its beginning."""
+def marked(mark: bytes, at: int = 0) -> Callable[[Path], bool]:
+    """Make a function that tells if a file has a mark, `at` bytes behind its beginning."""
 
-    def has_words(path: Path) -> bool:
+    def has_mark(path: Path) -> bool:
         with path.open("rb") as file:
-            return words.encode() in file.read(HEAD)
+            file.seek(at)
+            return file.read(len(mark)) == mark
 
-    return has_words
+    return has_mark
+
+
+is_our_png = marked(b"tEXtSoftware\0varscale", at=37)
+"""Whether a PNG says that we wrote it, in the first chunk behind its size."""
 
 
 def _exists(name: str) -> bool:

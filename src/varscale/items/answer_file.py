@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +13,16 @@ from varscale.items.answers import ADDED, RENAMED, Part, Tally
 
 
 def has_answers(path: Path) -> bool:
-    """Whether a CSV file has the columns that answers have, one after another."""
+    """Whether a CSV file has the columns of answers at its end, and none of the user's behind."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         try:
             header = next(csv.reader(file), [])
         except csv.Error:
             return False
-    names = [name.rpartition(RENAMED)[2] for name in header]
-    return any(names[i : i + len(ADDED)] == ADDED for i in range(len(names)))
+    names = [re.sub(f"^({RENAMED})+", "", name) for name in header]
+    while names and re.fullmatch(r"labels|(label|probability)_\d+", names[-1]):
+        names.pop()
+    return names[-len(ADDED) :] == ADDED
 
 
 class AnswerFile:

@@ -54,7 +54,8 @@ class Collection:
         """The items for people: the beginning of a text, the path of a picture, a row."""
         if self.kind == "text":
             return [str(text)[:LONGEST_SHOWN] for text in self.contents]
-        column = self.columns.image or next(iter(self.batches[0].cells), None)
+        others = (name for name in self.batches[0].cells if name != self.columns.label)
+        column = self.columns.image or next(others, None)
         if column is None:
             return [str(row) for row in range(len(self))]
         return [str(name) for batch in self.batches for name in batch.cells[column]]

@@ -16,6 +16,11 @@ from varscale.items.cache import content_key
 from varscale.items.columns import KINDS, Columns, Kind, choose_columns
 from varscale.items.tables import TABLES, Cells, Table
 
+FILES = (
+    ".zip", ".tar", ".gz", ".tgz", ".xlsx", ".xls", ".ods", ".txt", ".json", ".pdf", ".doc",
+    ".docx", ".html", ".xml", ".pt", ".pth", ".pkl", ".h5", ".onnx", ".bin",
+)  # fmt: skip
+"""Other endings of files: a word that ends so is a file that is not there, not a text."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 ROW = "item"
 """Column that names an item where the user's file has no columns: its row, or its path."""
@@ -224,7 +229,7 @@ def open_items(
             f"Expected a table ({', '.join(TABLES)}), embeddings ({', '.join(SUFFIXES)}), a folder "
             f"of images or an image, got {source}."
         )
-    looks_like_a_path = re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) or "/" in str(source)
+    looks_like_a_path = ending in (*PICTURES, *FILES) or "/" in str(source)
     if looks_like_a_path and not re.search(r"\s", str(source)):
         raise ValueError(
             f"Expected a file or folder at {path}, got none. If it is a text, put it into a table."

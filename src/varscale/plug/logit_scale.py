@@ -64,14 +64,15 @@ class LogitScale(nn.Module):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"Expected {name} > 0, got {value!r}.")
         self.rows, self.given = rows, init is not None
-        self.begun = False  # the next batch is the first
+        self.begun = self.given  # `begun`: nobody asks the next batch
+        self.checked = False
         start = PRIOR_MEAN if init is None else math.log(init)
         self.shift = nn.Parameter(torch.zeros(1))
         self.register_buffer("origin", torch.full((1,), start))
         # integers, which `model.bfloat16()` leaves alone and an average of models can average
         self.register_buffer("seen", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("information", torch.zeros(1))
-        self.register_buffer("has_begun", torch.full((1,), int(self.given)))
+        self.register_buffer("has_begun", torch.full((1,), int(self.begun)))
         self.register_load_state_dict_post_hook(_ask_again)  # type: ignore[no-untyped-call]
 
     def forward(self, cosines: Float[Tensor, "*batch way"]) -> Float[Tensor, "*batch way"]:
@@ -136,15 +137,17 @@ class LogitScale(nn.Module):
     def _count(self, cosines: Tensor) -> None:
         """Count rows; let the first ones tell the initial value."""
         rows = cosines.numel() // max(cosines.shape[-1], 1) * _processes()
+        asks = not self.begun and (cosines.numel() or _processes() > 1)
+        start = initial_value(cosines) if asks else None  # all processes: before one can fail
+        if not (self.checked or torch.compiler.is_compiling()) and cosines.numel():
+            _check_range(cosines)
+            self.checked = True
         # not `+=`: a compiled backward pass would add them again, but it keeps what was
         # concatenated (pytorch/pytorch#197039)
         self.seen.copy_(torch.cat([self.seen, torch.full_like(self.seen, rows)]).sum())
-        if not self.begun and (cosines.numel() or _processes() > 1):
-            _check_range(cosines)
+        if start is not None:
             self.begun = True
-            if self.given:
-                return
-            start = initial_value(cosines).log().to(self.origin.dtype)
+            start = start.log().to(self.origin.dtype)
             self.origin.copy_(torch.where(self.has_begun > 0, self.origin, start))
             self.has_begun.fill_(1)
 
@@ -185,10 +188,11 @@ def initial_value(cosines: Float[Tensor, "*batch way"]) -> Float[Tensor, " 1"]:
 
 
 def _check_range(cosines: Tensor) -> None:
-    """Raise ValueError if numbers are too large for cosines; compiled code cannot look."""
-    if torch.compiler.is_compiling() or not cosines.numel():
+    """Raise ValueError if numbers are too large for cosines."""
+    try:
+        largest = torch.where(_is_real(cosines), cosines, 0.0).abs().max().item()
+    except RuntimeError:  # no value to read: a meta or fake tensor, a trace, vmap
         return
-    largest = torch.where(_is_real(cosines), cosines, 0.0).abs().max().item()
     if largest > ROUNDED:
         raise ValueError(
             f"Expected cosines, from -1 to 1, got {largest:.3g}. Normalise the embeddings, and do "
@@ -217,9 +221,9 @@ def _whole(shift: Tensor) -> Tensor:
 
 
 def _ask_again(module: nn.Module, _: object) -> None:
-    """After loading, the next batch is the first, and tells nothing if `has_begun` was loaded."""
+    """After loading, let the next batch tell the initial value, unless `has_begun` was loaded."""
     assert isinstance(module, LogitScale)
-    module.begun = False
+    module.begun = module.given
 
 
 def _shape(x: Tensor) -> str:

@@ -23,7 +23,7 @@ MOST_CLASSES = 500
 
 def check_card(path: Path) -> None:
     """Raise ValueError if a card cannot be written: no folder, or a file that is not a card."""
-    check_target(path, "a card", marked(MARK))
+    check_target(path, "a card", marked(MARK.encode()))
 
 
 def write_card(

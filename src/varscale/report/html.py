@@ -10,8 +10,11 @@ from typing import Any
 
 from varscale.core.files import check_target, marked
 
-MARK = '<meta name="generator" content="varscale">'
-"""How a page that we wrote, and may replace, is known."""
+BEGINNING = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="generator" content="varscale">'
+)
+"""How a page begins that we wrote, and may replace."""
 GREY = "#767676"
 """Readable on white and on black, because a plot is drawn once for both."""
 
@@ -41,9 +44,9 @@ nav a { margin-right: 1rem; }
 """
 
 
-def check_page(path: Path, reads: Iterable[str | None] = ()) -> None:
+def check_page(path: Path, reads: Iterable[str | None] = (), *, makes_folder: bool = False) -> None:
     """Raise ValueError if a page cannot be written, or would replace another file."""
-    check_target(path, "a page", marked(MARK), reads)
+    check_target(path, "a page", marked(BEGINNING.encode()), reads, makes_folder=makes_folder)
 
 
 def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
@@ -56,8 +59,7 @@ def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
         for number, (name, content) in enumerate(sections)
     )
     text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{MARK}'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'{BEGINNING}<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1><nav>{links}</nav>\n{body}</body></html>\n"
     )

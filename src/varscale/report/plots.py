@@ -1,11 +1,13 @@
 """Plots of runs: learning curves, the scale during training, and reliability."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from varscale.core.files import write_whole
 from varscale.evaluation import Evaluation
 from varscale.runs import Run
 from varscale.runs.logbook import read_metrics
@@ -35,7 +37,9 @@ def overview(scored: Scored, out: Path, *, title: str) -> None:
     curves.set_title("Learning")
     scale.set_title("Scale: mean, and its range")
     reliability.set_title("Reliability (test)")
-    figure.savefig(out, dpi=120)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": "varscale"})
+    write_whole(out, buffer.getvalue())
 
 
 def plot_training(curves: Any, scale: Any, scored: Scored) -> None:
