@@ -1,6 +1,7 @@
 import json
 
 import forms
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -160,3 +161,24 @@ def test_a_class_that_is_too_small_is_named(tmp_path, capsys):
     words = ("--n_way", "2", "--backbone", "tiny", "--backbone_options.in_channels", "3")
     assert run("train", "--dataset", "mine", *words, "--out", tmp_path / "run") == 2
     assert "needs 16 items per class; class 'n0" in capsys.readouterr().err
+
+
+def test_a_dataset_of_few_classes_says_what_to_do(tmp_path, capsys):
+    pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")
+    rows = np.repeat(np.arange(6), 12)
+    np.savez(tmp_path / "few.npz", embeddings=np.eye(6, dtype=np.float32)[rows], labels=rows)
+    few, words = (
+        str(tmp_path / "few.npz"),
+        ("--backbone", "linear", "--n_way", "3", "--n_query", "2"),
+    )
+    train = ("train", "--dataset", "few", *words, "--steps", "2", "--out")
+    assert run("data", "prepare", "few", few) == 0
+    assert "With 1 val and 1 test classes no tasks can be drawn" in capsys.readouterr().out
+    assert run(*train, tmp_path / "run") == 2
+    assert "1 val classes to validate on, and a task needs two" in capsys.readouterr().err
+    assert run("data", "prepare", "few", few, "--split", "67/33/0", "--force") == 0
+    assert "With 0 test classes no tasks can be drawn" in capsys.readouterr().out
+    assert run(*train, tmp_path / "run", "--val_every", "2", "--val_episodes", "3") == 0
+    assert "in validation, 2-way" in capsys.readouterr().out
+    assert run("eval", tmp_path / "run") == 2
+    assert "has no test classes. Use --split train or --split val" in capsys.readouterr().err

@@ -130,11 +130,21 @@ def test_compare_is_paired(runs, capsys):
     assert "over 2 runs" in capsys.readouterr().out
 
 
+def test_compare_says_what_is_not_finished(runs, a_run, capsys):
+    (a_run / "result.json").unlink()
+    assert run("compare", runs / "pn" / "seed0", a_run, "--episodes", "20") == 0
+    assert f"Not finished: {a_run}; this is the best model" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_resume_of_a_finished_run_says_what_came_out(a_run, capsys):
     before = json.loads((a_run / "result.json").read_text())
     assert run("resume", a_run, "--json") == 0
     after = json.loads(capsys.readouterr().out)
     assert after["weights_sha256"] == before["weights_sha256"]
+    assert run("resume", a_run) == 0
+    assert "is finished; nothing is left to train" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default")
@@ -192,7 +202,7 @@ def test_a_run_that_is_not_as_it_was_is_refused(a_run, capsys, command, spoil, m
         (["--n_way", "50"], "Expected at least 50 classes for 50-way tasks, got 7"),
         (["--scaler", "svs", "--scaler_options.rate", "1"], "Did you mean"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["--scaler", "svs", "--scaler_options.init", "abc"], "value that it cannot have"),
+        (["--scaler", "svs", "--scaler_options.init", "abc"], "Expected a number as the option"),
         (["--scaler", "d-avs", "--scaler_options.hidden", "-3"], "value that it cannot have"),
         (["--accelerator", "mps"], "There is no mps device here"),
         (["--devices", "9999", "--tasks_per_step", "9999"], "on this machine, got 9999"),
@@ -214,7 +224,8 @@ def test_wrong_options_of_train(tiny_images, tmp_path, as_user, capsys, argument
         ("dataset: tiny-images\nn_shots: 3\n", "unknown key 'n_shots'. Did you mean n_shot?"),
         ("dataset: tiny-images\nlr: high\n", "lr: expected a number, got high"),
         ("n_way: 3\n", "the option --dataset is required"),
-        ("dataset: [", "config"),
+        ("dataset: [", "is not a YAML file of keys and values. Look at line 1, column"),
+        ("", "is not a YAML file of keys and values"),
         ("- 3\n", "config"),
     ],
 )

@@ -40,6 +40,13 @@ def test_unknown_names_and_options_name_the_nearest(registry):
         registry["zzz"]
 
 
+def test_a_text_is_not_a_number(registry):
+    with pytest.raises(
+        ValueError, match=r"number as the option 'weight' of the thing 'child', got 'x'"
+    ):
+        registry.create("child", size=3, weight="x")
+
+
 def test_a_name_is_given_once(registry):
     with pytest.raises(ValueError, match="already"):
         registry.register("child")(Base)

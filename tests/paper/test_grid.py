@@ -13,6 +13,7 @@ from varscale.paper.grid import (
     config_text,
     entries,
     read_grid,
+    values_of,
 )
 from varscale.paper.sizes import resize
 from varscale.runs.config_files import read_config, shipped_configs
@@ -59,6 +60,11 @@ def test_every_cell_has_a_config_at_every_size():
         shots = name.rpartition("_")[2]
         assert shots == f"{config.n_way}w{config.n_shot}s"
         assert (config.metric == "cosine") == ("cosine" in name)
+
+
+def test_an_unknown_cell_says_where_they_are_listed():
+    with pytest.raises(ValueError, match="Unknown cell 'svs'.* --plan lists those of a table"):
+        values_of("svs")
 
 
 def test_values_of_a_few_cells():

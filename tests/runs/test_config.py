@@ -181,6 +181,7 @@ def test_a_file_that_builds_on_itself_is_refused(tmp_path):
     for base, message in (
         ("3", "Expected the name of a file as base"),
         (".", "There is no config"),
+        ("c.yaml", r"There is no config .*c\.yaml, on which .*a\.yaml builds"),
     ):
         (tmp_path / "a.yaml").write_text(f"base: {base}\n")
         with pytest.raises(ValueError, match=message):

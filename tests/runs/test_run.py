@@ -55,10 +55,23 @@ def test_what_a_kill_leaves_is_swept_when_the_run_is_made_again(place, tiny_imag
 def test_a_kill_when_the_run_is_there_leaves_no_lock(tiny_images, tmp_path):
     path = tmp_path / "run"
     kill_at("unlink", path)
-    with pytest.raises(ValueError, match=r"run exists\. If it is a run, continue it"):
+    with pytest.raises(ValueError, match=r"run exists, and is a run\. Continue it: varscale"):
         new_run(path, config_of())
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert Run.open(path).config.n_way == 3
+
+
+def test_an_empty_folder_becomes_the_run_and_another_is_left_alone(tiny_images, tmp_path):
+    (tmp_path / "empty").mkdir()
+    new_run(tmp_path / "empty", config_of())
+    assert Run.open(tmp_path / "empty").config.n_way == 3
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    with pytest.raises(ValueError, match="mine exists, and is a folder with other files. Choose"):
+        new_run(tmp_path / "mine", config_of())
+    with pytest.raises(ValueError, match="notes exists, and is a file. Choose another directory"):
+        new_run(tmp_path / "mine" / "notes", config_of())
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["notes"]
 
 
 def test_two_that_make_the_same_run_do_not_sweep_each_other(tiny_images, tmp_path, monkeypatch):

@@ -22,8 +22,9 @@ def test_points_have_no_spread_and_no_kl():
 
 
 def test_wrong_values_are_refused():
-    with pytest.raises(ValueError, match="finite alpha"):
-        Fixed(alpha=float("nan"))
+    for alpha in (float("nan"), float("inf"), 0.0, -1.0, [1.0, 0.0]):
+        with pytest.raises(ValueError, match="finite alpha > 0"):
+            Fixed(alpha=alpha)
     with pytest.raises(ValueError, match="finite init"):
         Together(init=float("inf"))
 

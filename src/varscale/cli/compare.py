@@ -51,6 +51,9 @@ def run(args: Namespace) -> None:
             table.add_row(name, accuracy, gap, *others, end_section=side == "b")
     notes = [f"B - A {in_words(report['seeds'])}"] if "seeds" in report else []
     notes.append(f"{describe(report)}; intervals are 95 % over tasks.")
+    unfinished = [str(run.path) for both in pairs for run in both if run.result is None]
+    if unfinished:
+        notes.append(f"Not finished: {', '.join(unfinished)}; this is the best model so far.")
     reply(args, report, [table, *notes])
 
 

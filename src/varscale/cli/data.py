@@ -83,6 +83,12 @@ def _prepare(args: Namespace) -> None:
         f"{manifest.name}: {report['items']:,} {what} of {item}, classes {report['classes']} "
         f"(train/val/test), {len(manifest.skipped)} left out, hash {manifest.hash[:12]}{note}"
     )
+    few = {name: manifest.class_split.count(name) for name in ("val", "test")}
+    if lacking := [f"{n} {name}" for name, n in few.items() if n < 2]:
+        shown += (
+            f"\nWith {' and '.join(lacking)} classes no tasks can be drawn there. --split "
+            "50/25/25 makes more of them."
+        )
     reply(args, report, shown)
 
 

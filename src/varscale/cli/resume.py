@@ -1,5 +1,6 @@
 """`varscale resume`: continue a run after any interruption."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
@@ -31,5 +32,7 @@ def run(args: Namespace) -> None:
     """Train the remaining steps."""
     opened = Run.open(Path(args.run))
     opened.dataset()
+    if opened.result is not None:
+        sys.stderr.write(f"{opened.path} is finished; nothing is left to train.\n")
     other = {name: args[name] for name in HARDWARE if args[name] is not None}
     show(args, opened.path, replace(opened.config, **other))

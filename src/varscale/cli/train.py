@@ -146,8 +146,14 @@ def show(args: Namespace, path: Path, config: TrainConfig) -> None:
     if result["val_accuracy"] is not None:
         accuracy = percent(result["val_accuracy"], result["val_ci95"])
         chosen = f"best at step {result['best_step']:,}: {accuracy} % in validation"
+        if config.val_way != config.n_way:
+            chosen += f", {config.val_way}-way"
+    seconds = result["seconds"]
+    took = f"{seconds:.0f} seconds" if seconds < 60 else f"{seconds / 60:.1f} minutes"
+    if not result["steps"]:
+        chosen = "nothing to learn: neither backbone nor scale has weights (--backbone, --scaler)"
     shown = (
-        f"{path}: {result['steps']:,} steps in {result['seconds'] / 60:.1f} minutes, {chosen}\n"
+        f"{path}: {result['steps']:,} steps in {took}, {chosen}\n"
         + (f"{describe_scale(result['scale'])}\n" if result["scale"] else "")
         + f"Test it: varscale eval {path}"
     )

@@ -11,6 +11,9 @@ T = TypeVar("T")
 Options = Mapping[str, Any]
 """Keyword arguments by name."""
 
+NUMBERS = (bool, int, float, int | None, float | None)
+"""Annotations of options that a text cannot be."""
+
 MOST_LISTED = 60
 """An error lists the known names up to this number."""
 
@@ -73,6 +76,12 @@ class Registry(Mapping[str, type[T]]):
         for p in known.values():
             if p.default is p.empty and p.name not in options:
                 raise ValueError(f"The {self.kind} {name!r} needs the option {p.name!r}, got none.")
+        for option, value in options.items():
+            if isinstance(value, str) and known[option].annotation in NUMBERS:
+                raise ValueError(
+                    f"Expected a number as the option {option!r} of the {self.kind} {name!r}, got "
+                    f"{value!r}."
+                )
         return self[name](**options)
 
     def name_of(self, member: object) -> str | None:

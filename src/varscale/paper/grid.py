@@ -143,7 +143,10 @@ def values_of(cell: str) -> dict[str, Any]:
     """The keys of a cell's config, as a YAML file would have them."""
     _, values = read_grid()
     if cell not in values:
-        raise unknown("cell", cell, values)
+        raise ValueError(
+            f"{unknown('cell', cell, values)} varscale reproduce table2 --plan lists those of a "
+            "table."
+        )
     return copy.deepcopy(values[cell])
 
 

@@ -62,7 +62,8 @@ class TrainConfig:
             statistics.
         val_every: Validate every N steps, 0 for never.
         val_episodes: Validation tasks.
-        val_way: Classes of a validation or test task; by default n_way, at most 5.
+        val_way: Classes of a validation or test task; by default n_way, at most 5, and at most as
+            many as there are validation classes.
         val_items: Items to use of each validation class; by default all.
         val_alpha: Scale in validation: posterior mean, or one sample per task; by default the
             preset's.
@@ -266,15 +267,17 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
     filled["backbone_options"] = _sizes(filled["backbone"], config.backbone_options, dataset)
     if not config.val_every:
         filled["select_by"] = "validation"  # nothing is selected
-    filled["val_way"] = config.val_way or min(config.n_way, 5)
+    there = dataset.class_split.count("val") if config.val_every else 5
+    filled["val_way"] = config.val_way or max(min(config.n_way, 5, there), 2)
     config = replace(config, **filled)
     config = replace(config, scaler_options=_scaler_options(config, dataset))
     config.sampler(dataset["train"].labels, "train", class_names=dataset.class_names)
     if config.val_every:
-        if "val" not in dataset.class_split:
+        if there < 2:
             raise ValueError(
-                f"The dataset {dataset.name!r} has no val classes to validate on. "
-                "Set val_every to 0 to train without validation."
+                f"The dataset {dataset.name!r} has {there or 'no'} val classes to validate on, and "
+                "a task needs two. Set val_every to 0 to train without validation, or prepare it "
+                "with other shares, such as --split 50/25/25."
             )
         validation(config, dataset)
     try:
@@ -312,7 +315,8 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
         names = dataset.class_names
         return split, config.sampler(split.labels, "val", n_way=config.val_way, class_names=names)
     except ValueError as error:
-        raise ValueError(f"Validation (val_way, val_items, val_every): {error}") from error
+        few = f" val_items={config.val_items} may be too few." if config.val_items else ""
+        raise ValueError(f"Validation (val_way, val_items, val_every): {error}{few}") from error
 
 
 def _scaler_options(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
@@ -343,7 +347,10 @@ def _sizes(backbone: str, options: dict[str, Any], dataset: Dataset) -> dict[str
     _, *item = dataset.items.shape
     known = BACKBONES.options(backbone)
     if dataset.is_images and "image_size" not in known and "dim" in known:
-        raise ValueError(f"{dataset.name} has images; the backbone {backbone!r} wants embeddings.")
+        raise ValueError(
+            f"{dataset.name} has images; the backbone {backbone!r} wants embeddings. Use conv4, "
+            "resnet12 or tiny."
+        )
     if not dataset.is_images and "image_size" in known:
         raise ValueError(
             f"{dataset.name} has embeddings of {item[0]} numbers; the backbone {backbone!r} wants "

@@ -36,6 +36,8 @@ def chain(path: Path) -> list[Path]:
         if not isinstance(base, str):
             raise ValueError(f"Expected the name of a file as base in {files[-1]}, got {base!r}.")
         files.append((files[-1].parent / base).resolve())
+        if not files[-1].is_file():
+            raise ValueError(f"There is no config {files[-1]}, on which {files[-2]} builds (base).")
         if files[-1] in files[:-1]:
             raise ValueError(f"{path} builds on itself, by way of {files[-1]}.")
     return files
@@ -62,5 +64,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ValueError(f"There is no config {path}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a YAML file of keys and values.") from error
+        mark = getattr(error, "problem_mark", None)
+        where = f" Look at line {mark.line + 1}, column {mark.column + 1}." if mark else ""
+        raise ValueError(f"{path} is not a YAML file of keys and values.{where}") from error
     return values

@@ -47,11 +47,16 @@ class Run:
         from filelock import FileLock
 
         def check() -> None:
+            if path.is_dir() and not any(path.iterdir()):
+                return  # the run takes the place of an empty folder
             if path.exists():
                 lock.unlink(missing_ok=True)  # of one that was killed when all was done
+                if (path / CONFIG).exists():
+                    known = f"a run. Continue it: varscale resume {path}. Or choose"
+                else:
+                    known = f"{'a folder with other files' if path.is_dir() else 'a file'}. Choose"
                 raise ValueError(
-                    f"{path} exists. If it is a run, continue it: varscale resume {path}. If not, "
-                    "choose another directory: --out RUN."
+                    f"{path} exists, and is {known} another directory for a new run: --out RUN."
                 )
 
         lock, stage = (path.parent / f".{path.name}.{end}" for end in ("lock", "new"))

@@ -73,7 +73,14 @@ def runs_in(path: Path) -> list[Run]:
 def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
     """Make the split and the sampler of a run's test."""
     config = run.config
-    split = run.dataset(test.dataset)[test.split]
+    dataset = run.dataset(test.dataset)
+    if test.split not in dataset.class_split:
+        others = " or ".join(f"--split {name}" for name in dict.fromkeys(dataset.class_split))
+        raise ValueError(
+            f"The dataset {dataset.name!r} has no {test.split} classes. Use {others}, or prepare "
+            "it with other shares."
+        )
+    split = dataset[test.split]
     _, *item = split.dataset.items.shape
     _, *own = run.dataset().items.shape
     if item != own:

@@ -32,8 +32,8 @@ class Fixed(Scaler):
     def __init__(self, *, alpha: float | Sequence[float] = 1.0) -> None:
         loc = torch.tensor(alpha, dtype=torch.float32).reshape(-1)
         super().__init__(size=len(loc))
-        if not loc.isfinite().all():
-            raise ValueError(f"Expected a finite alpha, got {alpha!r}.")
+        if not (loc.isfinite() & (loc > 0)).all():
+            raise ValueError(f"Expected a finite alpha > 0, got {alpha!r}.")
         self.register_buffer("loc", loc)
 
     def forward(self, task: Float[Tensor, "*task dim"]) -> Normal:
