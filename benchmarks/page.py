@@ -113,9 +113,7 @@ embeddings as they are is more accurate from five shots on. From there on the EC
 to 3 %; another temperature would not help, since on validation classes the one that it has is
 within 5 % of the best. One example a class cannot tell whether classes lie further apart or scatter
 more (M39). Those of Relations scatter more, so at one shot a prior from intents is too sure of
-them, though less so than if the scale were taken to be certain. Thresholds of sets are calibrated
-by classes, not by items: with few base classes they are low, and the sets cover more than was asked
-for. LAC's are smaller, and cover less.
+them, though less so than if the scale were taken to be certain.
 
 """
 """What the rows cannot say themselves."""
@@ -197,14 +195,16 @@ score 1 - p, as MAPIE implements it. It learns the prior on half of the base cla
 on tasks of the other half. ± is the 95 % t-interval over divisions; *lowest* is the division with
 the lowest coverage; `!` marks a mean below what was asked for.
 
-`predict_set` aims at its coverage on average over divisions, not in each, and at none for an error
-of 1 / (base classes + 1) or less: {least}. LAC promises it for exchangeable queries; but queries of
-one class resemble each other.
+*Similarity* are all classes that do not reject a query at a share `reject` of the same error (M29).
+`predict_set` aims at its coverage on average over divisions, not in each. It warns at an error of
+1 / (base classes + 1) or less: {least}. LAC promises its coverage for exchangeable queries; but
+queries of one class resemble each other.
 
 """
 REJECTION_TEXT = """\
-A query with an empty set belongs to none of the classes: `predict(X, reject=error)` answers
-"unknown". Known queries are those of the divisions of CLINC150 above. Foreign queries are its
+A query with an empty set is one that no class accepts. With sets by similarity, these are the
+queries that `predict(X, reject=error)` calls "unknown". Known queries are those of the divisions of
+CLINC150 above. Foreign queries are its
 {foreign} out-of-scope queries, in every task. Shares are means over divisions, in per cent.
 
 """
@@ -580,7 +580,7 @@ def groups_of(rows: list[sets.Row]) -> dict[Group, list[sets.Row]]:
     out: dict[Group, list[sets.Row]] = defaultdict(list)
     for row in rows:
         out[row.dataset, row.shot, row.error, row.method].append(row)
-    return dict(sorted(out.items(), key=lambda g: (*g[0][:3], g[0][3] != sets.OURS)))
+    return dict(sorted(out.items(), key=lambda g: (*g[0][:3], list(METHODS).index(g[0][3]))))
 
 
 def interval(values: list[float]) -> str:
@@ -590,7 +590,7 @@ def interval(values: list[float]) -> str:
 
 
 AREAS = ("auroc_similarity", "auroc_softmax", "auroc_energy")
-METHODS = {sets.OURS: "`predict_set`", sets.LAC: "LAC"}
+METHODS = {sets.OURS: "`predict_set`", sets.SIMILAR: "similarity", sets.LAC: "LAC"}
 
 
 def sets_table(rows: list[sets.Row]) -> str:
@@ -647,7 +647,7 @@ def rejection_short(rows: list[sets.Row], error: float = 0.1) -> str:
     for shot in sets.SHOTS:
         found = [
             r
-            for r in select(rows, shot=shot, error=error, method=sets.OURS)
+            for r in select(rows, shot=shot, error=error, method=sets.SIMILAR)
             if r.dataset in sets.FOREIGN
         ]
         known, foreign, *areas = (

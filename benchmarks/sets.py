@@ -8,7 +8,9 @@ Each seed deals all classes of a dataset into two halves, base and new; tasks ar
 ways, 1 and 5 shots, 10 queries a class. Base classes have at most 60 items.
 
 - `predict_set`: sets of `FewShotClassifier.predict_set`, with a prior learned on all base classes.
-  It promises nothing for an error of `least` or less: 1 / (base classes + 1).
+  It warns at an error of `least` or less: 1 / (base classes + 1).
+- `similarity`: all classes that do not reject a query at a share of `error`, as in
+  `FewShotClassifier.is_unknown`; the same prior.
 - `LAC`: split conformal prediction with the score 1 - p of the true class, as in MAPIE. The prior
   is learned on one half of the base classes; as many tasks of the other half calibrate the sets.
 
@@ -24,7 +26,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +41,11 @@ from varscale.core.labels import number_classes
 from varscale.core.random import uniform
 from varscale.data import EpisodeSampler
 from varscale.data.embeddings import read_items
-from varscale.evaluation.conformal import prediction_set
 
 FILE = Path(__file__).with_name("sets.csv")
 DATASETS = ("banking77", "clinc150", "relations")
 FOREIGN = {"clinc150": "clinc150_oos_minilm.npz"}
-OURS, LAC = "predict_set", "LAC"
+OURS, SIMILAR, LAC = "predict_set", "similarity", "LAC"
 WAY, SHOTS, QUERIES, CHUNK = 10, (1, 5), 10, 20
 ERRORS = (0.05, 0.1, 0.2)
 SEEDS, TASKS, MOST_ITEMS = 16, 100, 60
@@ -59,7 +59,7 @@ class Row:
 
     Attributes:
         classes: Base classes.
-        least: Error up to which the method promises nothing; NaN if there is none such.
+        least: Error up to which the method warns; NaN if there is none such.
         coverage: Queries whose set has the true class.
         size: Mean number of classes in a set.
         empty: Queries whose set is empty: known ones rejected.
@@ -174,12 +174,14 @@ def lac_sets(answers: Answers, bar: float) -> Tensor:
     return 1 - answers.probability.double() <= bar
 
 
-def our_sets(answers: Answers, prior: Prior, shot: int, error: float) -> Tensor:
-    """Likely classes that do not reject a query, as in `FewShotClassifier.predict_set`."""
+def our_sets(answers: Answers, prior: Prior, shot: int, error: float) -> dict[str, Tensor]:
+    """Sets as in `FewShotClassifier.predict_set`, and classes that do not reject a query."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an error below `least` rejects nothing
-        floor = prior.floor(torch.full((answers.similarity.shape[-1],), shot), error)
-    return prediction_set(answers.similarity >= floor, answers.probability, error)
+        warnings.simplefilter("ignore")  # an error below `least`
+        count = torch.full((answers.similarity.shape[-1],), shot)
+        floor, least = prior.set_thresholds(count, error)
+        similar = answers.similarity >= prior.floor(count, error)
+    return {OURS: (answers.similarity >= floor) & (answers.probability >= least), SIMILAR: similar}
 
 
 def areas(known: Answers, foreign: Answers | None) -> list[float]:
@@ -208,21 +210,22 @@ def measure(name: str, data: Items, seed: int, tasks: int, foreign: Tensor | Non
     )
     for shot in SHOTS:
         calibration, _ = answer(half, held, shot, tasks, seed)
-        for method, prior in ((OURS, whole), (LAC, half)):
-            known, strange = answer(prior, fresh, shot, tasks, seed, foreign)
-            least, found = math.nan, areas(known, strange)
-            if method == OURS:
-                least = prior.conformity.smallest_share(torch.full((WAY,), shot))
-            for error in ERRORS:
-                rule = partial(our_sets, prior=prior, shot=shot, error=error)
-                if method == LAC:
-                    rule = partial(lac_sets, bar=quantile(calibration, error))
-                kept = rule(known)
-                hit = kept.gather(-1, known.truth.unsqueeze(-1))
+        ours, lacs = (answer(prior, fresh, shot, tasks, seed, foreign) for prior in (whole, half))
+        ours_areas, lacs_areas = areas(*ours), areas(*lacs)
+        least = whole.conformity.smallest_share(torch.full((WAY,), shot))
+        for error in ERRORS:
+            bar = quantile(calibration, error)
+            kept = [None if a is None else our_sets(a, whole, shot, error) for a in ours]
+            kinds = {m: [k and k[m] for k in kept] for m in (OURS, SIMILAR)}
+            kinds[LAC] = [None if a is None else lac_sets(a, bar) for a in lacs]
+            for method, (known, strange) in kinds.items():
+                truth = (lacs if method == LAC else ours)[0].truth.unsqueeze(-1)
                 yield Row(
-                    name, seed, len(base), shot, tasks, error, method, least, share(hit),
-                    float(kept.double().sum(-1).mean()), share(~kept.any(-1)),
-                    math.nan if strange is None else share(~rule(strange).any(-1)), *found,
+                    name, seed, len(base), shot, tasks, error, method,
+                    math.nan if method == LAC else least, share(known.gather(-1, truth)),
+                    float(known.double().sum(-1).mean()), share(~known.any(-1)),
+                    math.nan if strange is None else share(~strange.any(-1)),
+                    *(lacs_areas if method == LAC else ours_areas),
                 )  # fmt: skip
 
 

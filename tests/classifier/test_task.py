@@ -347,21 +347,23 @@ def test_sets_of_classes_that_a_query_may_belong_to(base):
     clf = FewShotClassifier(prior=base.prior_).fit(x[few], y[few])
     queries, truth = x[~few], y[~few]
     sets = {error: clf.predict_set(queries, error) for error in (0.05, 0.1, 0.2, 0.4)}
-    for error, found in sets.items():
+    for found in sets.values():
         assert found.shape == (len(queries), 6)
         assert found.dtype == bool
-        assert np.array_equal(~found.any(1), clf.is_unknown(queries, error))
-        rejected = clf.predict(queries, reject=error) == "unknown"
-        assert np.array_equal(rejected, ~found.any(1))
     assert np.array_equal(clf.predict_set(queries), sets[0.1])
-    row, likeliest = np.arange(len(queries)), clf.predict_proba(queries).argmax(1)
     for low, high in ((0.05, 0.1), (0.1, 0.2), (0.2, 0.4)):
-        same = sets[high][row, likeliest]  # where that class rejects, the next takes its place
-        assert same.any()
-        more = (sets[high] & ~sets[low]).sum(1)
-        assert not more[same].any()
-        assert more.max() <= 1
+        assert not (sets[high] & ~sets[low]).any()
         assert sets[low].sum() > sets[high].sum()
+    floor, least = clf.prior_.set_thresholds(torch.from_numpy(clf.counts_), 0.1)
+    similar = clf.task_.similarity(clf.task_.embed(torch.from_numpy(queries))) >= floor
+    likely = clf.predict_proba(queries) >= least.numpy()
+    assert np.array_equal(sets[0.1], similar.numpy() & likely)
+    assert (sets[0.1] != likely).any()
+    assert (sets[0.1] != similar.numpy()).any()
+    empty = ~sets[0.2].any(1)
+    assert empty[truth >= 6].mean() > empty[truth < 6].mean() + 0.1
+    with pytest.warns(UserWarning, match="Sets may miss more than 0.001: only .* must be above"):
+        clf.predict_set(queries, 0.001)
     own = sets[0.2][truth < 6][np.arange((truth < 6).sum()), truth[truth < 6]]
     assert own.mean() > 0.75
     with pytest.raises(ValueError, match="between 0 and 1"):

@@ -79,7 +79,8 @@ def test_the_classifier_stays_on_its_device():
     """Its formulas do; `fit_task` reads whether any class has two examples."""
     labels = torch.arange(12).repeat_interleave(2).to(META)
     x = torch.randn(24, 6, dtype=torch.float64).to(META)
-    conformity = Conformity(torch.tensor([1]), torch.zeros(1, LEVELS), torch.tensor([12]))
+    tables = torch.zeros(3, 1, LEVELS).unbind()
+    conformity = Conformity(torch.tensor([1]), *tables, torch.tensor([12]))
     conformity = Conformity(**{name: t.to(META) for name, t in vars(conformity).items()})
     count = torch.ones(12, device=META, dtype=torch.long)
     axes = Whitening(torch.zeros(6), torch.eye(6))
@@ -96,6 +97,6 @@ def test_the_classifier_stays_on_its_device():
         known = (place.references, weights, bias)
         logits = query_logits(place.unit(x), *known, power=0.3, typical=0.5)
         p = average_softmax(logits, std)
-        floor = conformity.thresholds(count, 0.1)
-    tensors = [scores, factor, weights, logits, p, floor]
+        floors = [conformity.thresholds(count, 0.1), *conformity.set_thresholds(count, 0.1)]
+    tensors = [scores, factor, weights, logits, p, *floors]
     assert {t.device for t in tensors} == {META}

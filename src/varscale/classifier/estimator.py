@@ -21,7 +21,6 @@ from varscale.classifier.file import FITTED, read_classifier, write_classifier
 from varscale.classifier.learner import learn_prior
 from varscale.classifier.prior import BROAD, LARGEST, Prior, fixed_prior, unit_of
 from varscale.classifier.task import fit_task, tells_scale
-from varscale.evaluation.conformal import prediction_set
 
 UNKNOWN = "unknown"
 """The answer of `predict` to a query that it rejects."""
@@ -182,15 +181,19 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
     def predict_set(self, X: ArrayLike, error: float = 0.1) -> np.ndarray:
         """The classes that each query may belong to: true or false, (n, classes).
 
-        Left out are classes that the query does not resemble, and the least likely of the others.
-        The true class is in the set for about a share 1 - `error` of the queries, on average over
-        base and new classes (M42). A query without any belongs to none of the classes.
+        Left out are classes that are unlikely, or that the query does not resemble. The true class
+        is in the set for about a share 1 - `error` of the queries, on average over base and new
+        classes (M42). A query without any class probably belongs to none of them.
         """
-        items, floor = self._queries(X), self._floor(error)
+        items = self._queries(X)
+        floor, least = self.prior_.set_thresholds(self._supports(), error)
         out = np.empty((len(items), len(self.classes_)), dtype=bool)
         for part, z in self._chunks(items):
-            accepted, p = self.task_.similarity(z) >= floor, self.task_.probabilities(z)
-            out[part] = prediction_set(accepted, p, error).numpy()
+            similar, likely = (
+                self.task_.similarity(z) >= floor,
+                self.task_.probabilities(z) >= least,
+            )
+            out[part] = (similar & likely).numpy()
         return out
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
@@ -321,7 +324,11 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _floor(self, share: float) -> Tensor:
         """Similarity below which each class rejects a query (M29)."""
-        return self.prior_.floor(torch.from_numpy(self.counts_).clamp_min(1), share)
+        return self.prior_.floor(self._supports(), share)
+
+    def _supports(self) -> Tensor:
+        """Examples of each class; a name counts as one."""
+        return torch.from_numpy(self.counts_).clamp_min(1)
 
     def _chunks(self, items: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
         """Yield unit vectors, some queries at a time."""

@@ -17,7 +17,7 @@ from varscale.classifier.prior import Prior, broad_prior, unit_of
 from varscale.classifier.similarities import draw_similarities, join
 from varscale.core.labels import number_classes
 from varscale.core.random import uniform
-from varscale.evaluation.conformal import class_quantiles
+from varscale.evaluation.conformal import HeldOut, class_odds, learn_conformity
 from varscale.functional import Whitening, class_spread, effective_dimensions, prototypes
 from varscale.learn.quadrature import GUESS, Similarities, fit_law
 
@@ -89,13 +89,21 @@ def learn_prior(
     tasks = join(first[shrinkage] + hold_out(shrinkage, range(n_folds, len(folds))))
     step = -(-sum(len(s.labels) for s in tasks) // MOST_TASKS)
     law = fit_law([s.every(step) for s in tasks], effective_tasks=n_classes / 2, init=GUESS)
-    own = [(s.shot, s.own.flatten(), s.classes.flatten()) for s in tasks]
+    seen = [
+        HeldOut(
+            s.shot,
+            s.own.flatten(),
+            class_odds(law.own_probability(s), s.similarity.shape[-1]).flatten(),
+            s.classes.flatten(),
+        )
+        for s in tasks
+    ]
     metric = learn_metric(x, labels, shrinkage)
     return replace(
         metric,
         **asdict(law),
         spread=SPREAD,
-        conformity=class_quantiles(own),
+        conformity=learn_conformity(seen),
         n_classes=n_classes,
         n_items=len(x),
         unit=unit.item(),

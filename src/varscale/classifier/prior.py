@@ -149,6 +149,20 @@ class Prior:
 
         At most a `share` of the queries of known classes is rejected.
         """
+        conformity = self._conformity(count, share, "Nothing is rejected at", "reject")
+        return conformity.thresholds(count, share)
+
+    def set_thresholds(
+        self, count: Int[Tensor, " way"], error: float
+    ) -> tuple[Float[Tensor, " way"], Float[Tensor, " way"]]:
+        """Smallest similarity and smallest probability of a class in a prediction set (M42)."""
+        conformity = self._conformity(count, error, "Sets may miss more than", "error")
+        return conformity.set_thresholds(count, error)
+
+    def _conformity(
+        self, count: Int[Tensor, " way"], share: float, fails: str, name: str
+    ) -> Conformity:
+        """What held-out classes told; warn if they are too few to tell about such a share."""
         if not 0 < share < 1:
             raise ValueError(f"Expected a share of queries between 0 and 1, got {share!r}.")
         if self.conformity is None:
@@ -159,11 +173,11 @@ class Prior:
             )
         if share <= (least := self.conformity.smallest_share(count)):
             warnings.warn(
-                f"Nothing is rejected at {share:g}: only {round(1 / least) - 1} base classes have "
-                f"enough examples to set a threshold, so reject must be above {least:.3g}.",
-                stacklevel=4,
+                f"{fails} {share:g}: only {round(1 / least) - 1} base classes have enough examples "
+                f"to set a threshold, so {name} must be above {least:.3g}.",
+                stacklevel=5,
             )
-        return self.conformity.thresholds(count, share)
+        return self.conformity
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors to store, by name."""
@@ -175,6 +189,8 @@ class Prior:
         if self.conformity is not None:
             tensors["shots"] = self.conformity.shots
             tensors["quantiles"] = self.conformity.quantiles
+            tensors["set_similarity"] = self.conformity.set_similarity
+            tensors["set_odds"] = self.conformity.set_odds
             tensors["fold_classes"] = self.conformity.n_classes
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
@@ -188,7 +204,8 @@ class Prior:
         whitening = Whitening(tensors["origin"], tensors.get("matrix"))
         conformity = None
         if "quantiles" in tensors:
-            conformity = Conformity(tensors["shots"], tensors["quantiles"], tensors["fold_classes"])
+            names = ("shots", "quantiles", "set_similarity", "set_odds", "fold_classes")
+            conformity = Conformity(*(tensors[name] for name in names))
         numbers, gap = {name: facts[name] for name in NUMBERS}, tensors.get("name_gap")
         prior = cls(whitening, conformity=conformity, name_gap=gap, **numbers)
         prior.check()
@@ -220,8 +237,10 @@ class Prior:
             raise ValueError("a gap of names of the wrong size")
         if self.conformity is not None:
             shots, classes = self.conformity.shots, self.conformity.n_classes
-            if self.conformity.quantiles.shape != (len(shots), LEVELS) or not len(shots):
-                raise ValueError("quantiles have the wrong size")
+            known = self.conformity
+            for table in (known.quantiles, known.set_similarity, known.set_odds):
+                if table.shape != (len(shots), LEVELS) or not len(shots):
+                    raise ValueError("quantiles have the wrong size")
             if classes.shape != shots.shape or (classes < 1).any() or (shots.diff() < 1).any():
                 raise ValueError("expected increasing shots, with at least one class each")
 

@@ -1,17 +1,42 @@
 """Which classes a query may belong to, if any: conformal thresholds from held-out classes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 LEVELS = 1001
-"""Number of quantiles stored for each distribution of similarities."""
+"""Number of quantiles stored for each distribution."""
 ROUNDING = 1e-6
 """Allowance for rounding of a similarity, or of a probability relative to its size, in float32;
 near-duplicates differ by less."""
+SIMILAR = 0.5
+"""A set leaves out this share as many true classes for their similarity alone as it does for their
+probability alone (M42)."""
+WAY_POWER = 0.4
+"""Power of the logarithm of the number of classes by which favourable odds shrink (M42)."""
+BOUNDS = (-100.0, 12.0)
+"""Least and largest logarithm of p / (1 - p): float32 hardly tells a larger one from 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Queries of held-out classes, in tasks of one number of shots.
+
+    Attributes:
+        shot: Supports of each class.
+        similarity: Similarity of each query to the prototype of its own class.
+        odds: Odds of its own class, see `class_odds`.
+        classes: The class, among all that were held out.
+    """
+
+    shot: int
+    similarity: Float[Tensor, " query"]
+    odds: Float[Tensor, " query"]
+    classes: Int[Tensor, " query"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +57,15 @@ class Conformity:
         shots: Supports of the prototypes, ascending.
         quantiles: Quantiles of the similarities at each number of shots, at `LEVELS` even steps
             from 0 to 1.
+        set_similarity: Smallest similarity to a class in sets, at `LEVELS` even steps of the error.
+        set_odds: Smallest odds of a class in sets, likewise.
         n_classes: Held-out classes that had enough items, for each number of shots.
     """
 
     shots: Int[Tensor, " shot"]
     quantiles: Float[Tensor, "shot level"]
+    set_similarity: Float[Tensor, "shot level"]
+    set_odds: Float[Tensor, "shot level"]
     n_classes: Int[Tensor, " shot"]
 
     def smallest_share(self, count: Int[Tensor, " way"]) -> float:
@@ -57,44 +86,80 @@ class Conformity:
         place = (level * (LEVELS - 1)).long().clamp_min(0)  # round down, to the lower threshold
         return (self.quantiles[row, place] - ROUNDING).masked_fill(level <= 0, -torch.inf)
 
+    def set_thresholds(
+        self, count: Int[Tensor, " way"], error: float
+    ) -> tuple[Float[Tensor, " way"], Float[Tensor, " way"]]:
+        """Smallest similarity, and smallest probability, of each class in a set (M42).
+
+        Args:
+            count: Supports of each class.
+            error: Share of queries whose class may be missing from their set.
+        """
+        row, place = self._row(count), int(error * (LEVELS - 1))
+        least = odds_to_probability(self.set_odds[row, place], count.shape[-1])
+        return self.set_similarity[row, place] - ROUNDING, least * (1 - ROUNDING)
+
     def _row(self, count: Int[Tensor, " way"]) -> Int[Tensor, " way"]:
         """Row of the largest calibrated number of shots up to each count."""
         place = torch.searchsorted(self.shots, count.to(self.shots), right=True) - 1
         return place.clamp_min(0)
 
 
-def class_quantiles(seen: Sequence[tuple[int, Tensor, Tensor]]) -> Conformity:
-    """Quantiles of what was seen, with equal weight for each class.
-
-    That is: number of shots, similarities of items to their own prototype, and their classes.
-    """
-    shots = sorted({shot for shot, _, _ in seen})
+def learn_conformity(seen: Sequence[HeldOut]) -> Conformity:
+    """Take quantiles of what was seen, with equal weight for each class."""
+    steps = torch.linspace(0, 1, LEVELS, dtype=torch.float64)
+    shots = sorted({each.shot for each in seen})
     rows, n_classes = [], []
     for shot in shots:
-        values = torch.cat([own for n, own, _ in seen if n == shot]).double()
-        classes = torch.cat([c for n, _, c in seen if n == shot])
+        some = [each for each in seen if each.shot == shot]
+        classes = torch.cat([each.classes for each in some])
         size = torch.bincount(classes)
-        order = values.argsort()
-        mass = (1 / size[classes[order]]).double().cumsum(0)
-        at = torch.linspace(0, 1, LEVELS, dtype=torch.float64) * mass[-1]
-        place = torch.searchsorted(mass, at).clamp_max(len(values) - 1)
-        rows.append(values[order][place])
+        weight = 1 / size[classes].double()
+        similarity = _Distribution(torch.cat([each.similarity for each in some]).double(), weight)
+        odds = _Distribution(torch.cat([each.odds for each in some]), weight)
+        left_out = torch.minimum(odds.ranks(), similarity.ranks() / SIMILAR)
+        level = _Distribution(left_out, weight).quantiles(steps)  # where a share of steps is lost
+        rows.append((
+            similarity.quantiles(steps),
+            similarity.quantiles(SIMILAR * level),
+            odds.quantiles(level),
+        ))  # fmt: skip
         n_classes.append(int((size > 0).sum()))
-    return Conformity(torch.tensor(shots), torch.stack(rows), torch.tensor(n_classes))
+    quantiles, set_similarity, set_odds = (torch.stack(table) for table in zip(*rows, strict=True))
+    return Conformity(
+        torch.tensor(shots), quantiles, set_similarity, set_odds, torch.tensor(n_classes)
+    )
 
 
-def prediction_set(
-    accepted: Bool[Tensor, "*query way"], probability: Float[Tensor, "*query way"], error: float
-) -> Bool[Tensor, "*query way"]:
-    """The accepted classes of each query, without the least likely ones (M42).
+class _Distribution:
+    """Values with weights, sorted."""
 
-    As many are left out as have at most `error` of the probability, together with the classes that
-    are not accepted. Equally likely classes are left out together or not at all; the likeliest one
-    that is accepted stays.
+    def __init__(self, values: Float[Tensor, " item"], weight: Float[Tensor, " item"]) -> None:
+        self.order = values.argsort()
+        self.values, mass = values[self.order], weight[self.order].cumsum(0)
+        self.mass = mass / mass[-1]
+
+    def ranks(self) -> Float[Tensor, " item"]:
+        """Share of values up to each, in the order in which they came."""
+        return torch.empty_like(self.mass).scatter_(0, self.order, self.mass)
+
+    def quantiles(self, levels: Float[Tensor, " level"]) -> Float[Tensor, " level"]:
+        """Smallest values that at least these shares do not exceed."""
+        return self.values[torch.searchsorted(self.mass, levels).clamp_max(len(self.values) - 1)]
+
+
+def class_odds(probability: Float[Tensor, "*query"], way: int) -> Float[Tensor, "*query"]:
+    """Odds of a class against the average other one, comparable across numbers of classes (M42).
+
+    As a logarithm plus 1. The odds of true classes against the average rival depend little on the
+    number of rivals if they are unfavourable, and shrink slowly with it if they are favourable,
+    since the average is that of a few close rivals.
     """
-    p = (probability.double() * accepted).contiguous()
-    refused = (probability.double() * ~accepted).sum(-1, keepdim=True)
-    ordered, as_likely = p.sort(-1).values, p * (1 + ROUNDING)
-    last = torch.searchsorted(ordered, as_likely, right=True) - 1
-    unlikely = refused + ordered.cumsum(-1).gather(-1, last) <= error
-    return accepted & (~unlikely | (as_likely >= ordered[..., -1:]))
+    odds = torch.logit(probability.double()).clamp(*BOUNDS) + math.log(max(way - 1, 1)) + 1
+    return odds.where(odds < 0, odds * math.log(max(way, 2)) ** WAY_POWER)
+
+
+def odds_to_probability(odds: Float[Tensor, "*query"], way: int) -> Float[Tensor, "*query"]:
+    """Undo `class_odds`."""
+    odds = odds.where(odds < 0, odds / math.log(max(way, 2)) ** WAY_POWER)
+    return torch.sigmoid(odds - math.log(max(way - 1, 1)) - 1)

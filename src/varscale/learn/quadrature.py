@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from varscale.functional import query_factor, query_nll, shot_factor
+from varscale.functional import log_softmax, query_factor, query_nll, shot_factor
 from varscale.scalers import SVS
 
 GUESS = 20.0
@@ -90,12 +90,20 @@ class Law:
     query_power: float
     top: float
 
-    def nll(self, tasks: Sequence[Similarities]) -> float:
-        """Negative log-likelihood of the queries of some tasks, at the mean of the scale."""
+    def scores(self, tasks: Similarities) -> Float[Tensor, "task query way"]:
+        """Scores at the mean of the scale."""
         power, offset = torch.tensor(self.query_power), torch.tensor(self.shot_offset)
-        scores = (each.scores(offset.double(), power.double(), self.top) for each in tasks)
-        values = [query_nll(self.mean * s, t.labels) for s, t in zip(scores, tasks, strict=True)]
-        return float(torch.stack([value.mean() for value in values]).mean())
+        return self.mean * tasks.scores(offset.double(), power.double(), self.top)
+
+    def own_probability(self, tasks: Similarities) -> Float[Tensor, "task query"]:
+        """Probability of the class of each query."""
+        log_p = log_softmax(self.scores(tasks))
+        return log_p.gather(-1, tasks.labels.unsqueeze(-1)).squeeze(-1).exp()
+
+    def nll(self, tasks: Sequence[Similarities]) -> float:
+        """Negative log-likelihood of the queries of some tasks."""
+        values = [query_nll(self.scores(each), each.labels).mean() for each in tasks]
+        return float(torch.stack(values).mean())
 
 
 def fit_law(tasks: Sequence[Similarities], *, effective_tasks: float, init: float) -> Law:
