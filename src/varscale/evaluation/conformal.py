@@ -144,7 +144,7 @@ class _Distribution:
         return torch.empty_like(self.mass).scatter_(0, self.order, self.mass)
 
     def quantiles(self, levels: Float[Tensor, " level"]) -> Float[Tensor, " level"]:
-        """Smallest values that at least these shares do not exceed."""
+        """Smallest values up to which at least these shares lie."""
         return self.values[torch.searchsorted(self.mass, levels).clamp_max(len(self.values) - 1)]
 
 
