@@ -182,3 +182,10 @@ def test_a_dataset_of_few_classes_says_what_to_do(tmp_path, capsys):
     assert "in validation, 2-way" in capsys.readouterr().out
     assert run("eval", tmp_path / "run") == 2
     assert "has no test classes. Use --split train or --split val" in capsys.readouterr().err
+    rows = np.repeat(np.arange(10), 12)
+    np.savez(few, embeddings=np.eye(10, dtype=np.float32)[rows], labels=rows)
+    assert run("data", "prepare", "few", few, "--split", "50/20/30", "--force") == 0
+    assert run(*train, tmp_path / "two", "--val_every", "2", "--val_episodes", "3") == 0
+    assert "in validation, 2-way" in capsys.readouterr().out
+    assert run("eval", tmp_path / "two", "--n_query", "3", "--episodes", "5") == 0
+    assert "3-way" in capsys.readouterr().out

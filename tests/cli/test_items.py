@@ -476,5 +476,5 @@ def test_labels_are_missed_before_anything_is_embedded(new, letters, tmp_path, c
     words = ["fit", new, tmp_path / "m.st", "--text", "question", "--embedder", letters]
     status, _, err = run(capsys, *words)
     assert status == 2
-    assert "name the column by --label" in err
+    assert "--label names their column" in err
     assert "embed:" not in err

@@ -11,6 +11,7 @@ from conftest import classes
 
 from varscale import FewShotClassifier
 from varscale.evaluation.conformal import (
+    FEWEST,
     LEVELS,
     SIMILAR,
     Conformity,
@@ -19,6 +20,7 @@ from varscale.evaluation.conformal import (
     learn_conformity,
     odds_to_probability,
 )
+from varscale.learn.quadrature import Law, Similarities
 
 pytestmark = pytest.mark.usefixtures("as_user")  # shapes are checked where the parts are tested
 
@@ -114,7 +116,7 @@ def test_near_duplicates_are_not_rejected_for_their_rounding():
 
 def test_odds_rank_probabilities_and_come_back():
     p = torch.linspace(1e-4, 1 - 1e-4, 99).double()
-    for way in (2, 5, 100, 5000):
+    for way in (5, 100, 5000):
         odds = class_odds(p, way)
         assert (odds.diff() > 0).all()
         torch.testing.assert_close(odds_to_probability(odds, way), p)
@@ -123,8 +125,9 @@ def test_odds_rank_probabilities_and_come_back():
             got = class_odds(torch.tensor([value]).double(), way).item()
             assert got == pytest.approx(expected)
     assert class_odds(torch.tensor([0.0, 1.0]), 5).isfinite().all()
-    assert class_odds(torch.ones(1), 1).isfinite().all()  # the only class
-    assert odds_to_probability(class_odds(torch.ones(1), 1), 1) < 1
+    for way in (1, 2, FEWEST - 1):
+        assert torch.equal(class_odds(p, way), class_odds(p, FEWEST))
+        assert torch.equal(odds_to_probability(p, way), odds_to_probability(p, FEWEST))
 
 
 def held_out(n_classes=20, per_class=50, seed=0):
@@ -151,15 +154,37 @@ def test_of_held_out_queries_an_error_misses_its_share():
         assert not (smaller & ~larger).any()
 
 
-def test_thresholds_of_sets_are_those_of_a_classs_shots():
+def test_thresholds_of_sets():
+    """Of the similarity those of each class's shots, of the probability the lowest."""
     learned = learn_conformity([held_out(), replace(held_out(seed=1), shot=5)])
-    floor, least = learned.set_thresholds(torch.tensor([1, 2, 4, 5, 80]), 0.1)
     rows = [0, 0, 0, 1, 1]
-    torch.testing.assert_close(floor, learned.set_similarity[rows, 100], rtol=0, atol=2e-6)
-    odds = class_odds(least, 5)
-    torch.testing.assert_close(odds, learned.set_odds[rows, 100], rtol=0, atol=1e-4)
-    assert (floor < learned.set_similarity[rows, 100]).all()  # leave room for rounding
-    assert (least < odds_to_probability(learned.set_odds[rows, 100], 5)).all()
+    for error, place in ((0.1, 100), (1 - 0.9, 100), (0.57, 570)):
+        floor, least = learned.set_thresholds(torch.tensor([1, 2, 4, 5, 80]), error)
+        assert (floor < learned.set_similarity[rows, place]).all()  # leave room for rounding
+        expected = learned.set_similarity[rows, place]
+        torch.testing.assert_close(floor, expected, rtol=0, atol=2e-6)
+        lowest = learned.set_odds[:, place].min().expand(5)
+        assert (least < odds_to_probability(lowest, 5)).all()
+        torch.testing.assert_close(class_odds(least, 5), lowest, rtol=0, atol=1e-4)
+    sure = learn_conformity([replace(held_out(), odds=held_out().odds + 50)])
+    for way, most in ((2, 0.9), (4, 0.9), (5, 0.99), (50, 0.99)):
+        least = sure.set_thresholds(torch.full((way,), 2), 0.1)[1]
+        assert least.tolist() == pytest.approx([most] * way, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
+def test_held_out_odds_are_those_of_the_classifier():
+    """At one shot, where examples correct nothing, and with a scale that is certain."""
+    prior = replace(scales()[0], spread=0.0)
+    x, y = classes(seed=2000, n_classes=20, per_class=30)
+    few = np.arange(len(y)) % 30 < 1
+    clf = FewShotClassifier(prior=prior).fit(x[few].astype(np.float64), y[few])
+    z = clf.task_.embed(torch.from_numpy(x[~few].astype(np.float64)))
+    labels = torch.from_numpy(y[~few])[None]
+    seen = (clf.task_.similarity(z)[None], labels, labels, clf.task_.place.spread[None])
+    law = Law(prior.mean, prior.std, prior.shot_offset, prior.query_power, prior.top)
+    p = clf.task_.probabilities(z)[None].gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(law.own_probability(Similarities(1, *seen)), p, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
@@ -178,3 +203,22 @@ def test_sets_cover_the_true_class_and_are_small():
         accepted.append((similar >= floor).sum(-1).double().mean().item())
     assert np.mean(covered) == pytest.approx(0.8, abs=0.03)
     assert np.mean(size) < 0.7 * np.mean(accepted)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:These classes are unlike the base classes")
+@pytest.mark.parametrize("way", [2, 4])
+def test_sets_of_few_classes_that_are_easy_to_tell(way):
+    """Nearly all probabilities are nearly 1; what is missed may not exceed what was asked for."""
+    covered = []
+    for seed in range(6):
+        draw, y = np.random.default_rng(seed), np.repeat(np.arange(30), 8)
+        x = draw.normal(size=(30, 32))[y] + 0.7 * draw.normal(size=(240, 32))
+        prior = FewShotClassifier().fit(x, y).prior_
+        y = np.repeat(np.arange(way), 100)
+        few = np.arange(len(y)) % 100 < 3
+        for _ in range(8):
+            x = draw.normal(size=(way, 32))[y] + 0.7 * draw.normal(size=(len(y), 32))
+            found = FewShotClassifier(prior=prior).fit(x[few], y[few]).predict_set(x[~few], 0.1)
+            covered.append(found[np.arange(len(found)), y[~few]].mean())
+    assert np.mean(covered) > 0.87

@@ -65,6 +65,10 @@ def test_an_empty_folder_becomes_the_run_and_another_is_left_alone(tiny_images, 
     (tmp_path / "empty").mkdir()
     new_run(tmp_path / "empty", config_of())
     assert Run.open(tmp_path / "empty").config.n_way == 3
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    new_run(tmp_path / "link", config_of())
+    assert Run.open(tmp_path / "there").config.n_way == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
     with pytest.raises(ValueError, match="mine exists, and is a folder with other files. Choose"):

@@ -175,7 +175,7 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         if reject is None:
             return labels
         labels = labels.astype(object)
-        labels[self._rejected(items, self._floor(reject))] = UNKNOWN
+        labels[self._rejected(items, self.prior_.floor(self._supports(), reject))] = UNKNOWN
         return labels
 
     def predict_set(self, X: ArrayLike, error: float = 0.1) -> np.ndarray:
@@ -183,7 +183,8 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
 
         Left out are classes that are unlikely, or that the query does not resemble. The true class
         is in the set for about a share 1 - `error` of the queries, on average over base and new
-        classes (M42). A query without any class probably belongs to none of them.
+        classes (M42). A set may be empty. To find queries that belong to none of the classes, use
+        `reject` of `predict`.
         """
         items = self._queries(X)
         floor, least = self.prior_.set_thresholds(self._supports(), error)
@@ -198,7 +199,8 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def is_unknown(self, X: ArrayLike, reject: float) -> np.ndarray:
         """Whether each query belongs to none of the classes; see `reject` of `predict`."""
-        return self._rejected(self._queries(X), self._floor(reject))
+        items = self._queries(X)
+        return self._rejected(items, self.prior_.floor(self._supports(), reject))
 
     def known_score(self, X: ArrayLike) -> np.ndarray:
         """Similarity of each query to its most similar class; low if it is unknown."""
@@ -321,10 +323,6 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
         for part, z in self._chunks(items):
             out[part] = (self.task_.similarity(z) < floor).all(-1).numpy()
         return out
-
-    def _floor(self, share: float) -> Tensor:
-        """Similarity below which each class rejects a query (M29)."""
-        return self.prior_.floor(self._supports(), share)
 
     def _supports(self) -> Tensor:
         """Examples of each class; a name counts as one."""

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -163,19 +164,19 @@ class Prior:
         self, count: Int[Tensor, " way"], share: float, fails: str, name: str
     ) -> Conformity:
         """What held-out classes told; warn if they are too few to tell about such a share."""
-        if not 0 < share < 1:
+        if not (isinstance(share, Real) and 0 < share < 1):
             raise ValueError(f"Expected a share of queries between 0 and 1, got {share!r}.")
         if self.conformity is None:
             raise ValueError(
                 "Unknown items and sets of classes need a prior learned on at least 10 classes of "
-                f"two or more examples each, got {self!r}. Learn one on other classes, and fit "
-                "with it: prior=, or --prior of varscale fit."
+                "two or more examples each, and this one was not. Learn one on other classes, and "
+                "fit with it: prior=, or --prior of varscale fit."
             )
         if share <= (least := self.conformity.smallest_share(count)):
             warnings.warn(
                 f"{fails} {share:g}: only {round(1 / least) - 1} base classes have enough examples "
                 f"to set a threshold, so {name} must be above {least:.3g}.",
-                stacklevel=5,
+                stacklevel=4,
             )
         return self.conformity
 

@@ -86,8 +86,8 @@ def _prepare(args: Namespace) -> None:
     few = {name: manifest.class_split.count(name) for name in ("val", "test")}
     if lacking := [f"{n} {name}" for name, n in few.items() if n < 2]:
         shown += (
-            f"\nWith {' and '.join(lacking)} classes no tasks can be drawn there. --split "
-            "50/25/25 makes more of them."
+            f"\nWith {' and '.join(lacking)} classes no tasks can be drawn there: a task needs "
+            "two. More classes or other shares (--split) give more."
         )
     reply(args, report, shown)
 

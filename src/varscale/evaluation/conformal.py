@@ -18,8 +18,13 @@ SIMILAR = 0.5
 probability alone (M42)."""
 WAY_POWER = 0.4
 """Power of the logarithm of the number of classes by which favourable odds shrink (M42)."""
+FEWEST = 5
+"""Tasks of held-out classes have at least so many classes; fewer count as so many (M42)."""
 BOUNDS = (-100.0, 12.0)
 """Least and largest logarithm of p / (1 - p): float32 hardly tells a larger one from 1."""
+CERTAIN = 0.99
+"""A class of this probability is never left out for it; of fewer classes than `FEWEST`, one that
+has all but the error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +96,18 @@ class Conformity:
     ) -> tuple[Float[Tensor, " way"], Float[Tensor, " way"]]:
         """Smallest similarity, and smallest probability, of each class in a set (M42).
 
+        The probability is the least that any of the numbers of shots asks for, since a class with
+        many has less of it beside classes with few.
+
         Args:
             count: Supports of each class.
             error: Share of queries whose class may be missing from their set.
         """
-        row, place = self._row(count), int(error * (LEVELS - 1))
-        least = odds_to_probability(self.set_odds[row, place], count.shape[-1])
+        row, place = self._row(count), int(error * (LEVELS - 1) + ROUNDING)
+        odds = self.set_odds[row, place].amin(-1, keepdim=True).expand_as(row)
+        way = count.shape[-1]
+        certain = CERTAIN if way >= FEWEST else min(CERTAIN, 1 - error)
+        least = odds_to_probability(odds, way).clamp_max(certain)
         return self.set_similarity[row, place] - ROUNDING, least * (1 - ROUNDING)
 
     def _row(self, count: Int[Tensor, " way"]) -> Int[Tensor, " way"]:
@@ -155,11 +166,13 @@ def class_odds(probability: Float[Tensor, "*query"], way: int) -> Float[Tensor, 
     number of rivals if they are unfavourable, and shrink slowly with it if they are favourable,
     since the average is that of a few close rivals.
     """
-    odds = torch.logit(probability.double()).clamp(*BOUNDS) + math.log(max(way - 1, 1)) + 1
-    return odds.where(odds < 0, odds * math.log(max(way, 2)) ** WAY_POWER)
+    way = max(way, FEWEST)
+    odds = torch.logit(probability.double()).clamp(*BOUNDS) + math.log(way - 1) + 1
+    return odds.where(odds < 0, odds * math.log(way) ** WAY_POWER)
 
 
 def odds_to_probability(odds: Float[Tensor, "*query"], way: int) -> Float[Tensor, "*query"]:
     """Undo `class_odds`."""
-    odds = odds.where(odds < 0, odds / math.log(max(way, 2)) ** WAY_POWER)
-    return torch.sigmoid(odds - math.log(max(way - 1, 1)) - 1)
+    way = max(way, FEWEST)
+    odds = odds.where(odds < 0, odds / math.log(way) ** WAY_POWER)
+    return torch.sigmoid(odds - math.log(way - 1) - 1)

@@ -105,8 +105,9 @@ class ItemModel(Model):
         """
         if (items.labels == "").all():
             raise ValueError(
-                "Expected the classes of the items, got none: name the column by --label, give an "
-                "array of labels, or folders named like the classes."
+                "Expected the classes of the items, got none. Of a table, --label names their "
+                "column, which must not be empty; pictures lie in folders named like the classes; "
+                "embeddings need an array of labels."
             )
         x, rows = items.embed(self.embedder, skip_bad=skip_bad, tell=tell)
         if not learn:

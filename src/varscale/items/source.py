@@ -4,6 +4,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -229,7 +230,8 @@ def open_items(
             f"Expected a table ({', '.join(TABLES)}), embeddings ({', '.join(SUFFIXES)}), a folder "
             f"of images or an image, got {source}."
         )
-    looks_like_a_path = ending in (*PICTURES, *FILES) or "/" in str(source)
+    endings = (*TABLES, *SUFFIXES, *PICTURES, *FILES)
+    looks_like_a_path = "/" in str(source) or get_close_matches(ending, endings, cutoff=0.75)
     if looks_like_a_path and not re.search(r"\s", str(source)):
         raise ValueError(
             f"Expected a file or folder at {path}, got none. If it is a text, put it into a table."

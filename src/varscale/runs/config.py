@@ -62,8 +62,8 @@ class TrainConfig:
             statistics.
         val_every: Validate every N steps, 0 for never.
         val_episodes: Validation tasks.
-        val_way: Classes of a validation or test task; by default n_way, at most 5, and at most as
-            many as there are validation classes.
+        val_way: Classes of a validation or test task; by default n_way, at most 5. Validation has
+            fewer if there are fewer validation classes.
         val_items: Items to use of each validation class; by default all.
         val_alpha: Scale in validation: posterior mean, or one sample per task; by default the
             preset's.
@@ -277,7 +277,7 @@ def resolve(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             raise ValueError(
                 f"The dataset {dataset.name!r} has {there or 'no'} val classes to validate on, and "
                 "a task needs two. Set val_every to 0 to train without validation, or prepare it "
-                "with other shares, such as --split 50/25/25."
+                "with more classes or with other shares (--split)."
             )
         validation(config, dataset)
     try:
@@ -308,7 +308,8 @@ def validation(config: TrainConfig, dataset: Dataset) -> tuple[Split, EpisodeSam
     if isinstance(config.n_shot, list) and len(config.n_shot) != config.val_way:
         raise ValueError(
             f"n_shot has {len(config.n_shot)} numbers, for {len(config.n_shot)}-way tasks; "
-            f"validation is {config.val_way}-way. Set val_way to {len(config.n_shot)}."
+            f"validation is {config.val_way}-way. Set val_way to {len(config.n_shot)}, which needs "
+            "as many validation classes, or val_every to 0."
         )
     split = dataset["val"] if config.val_items is None else dataset["val"].first(config.val_items)
     try:

@@ -59,9 +59,10 @@ class Run:
                     f"{path} exists, and is {known} another directory for a new run: --out RUN."
                 )
 
-        lock, stage = (path.parent / f".{path.name}.{end}" for end in ("lock", "new"))
+        place = path.resolve()
+        lock, stage = (place.parent / f".{place.name}.{end}" for end in ("lock", "new"))
         check()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         provenance = _provenance(config, dataset)
         with FileLock(lock):
             check()
@@ -71,7 +72,7 @@ class Run:
                 text = _yaml(config)
                 write_whole(stage / CONFIG, text.encode())
                 write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
-                stage.rename(path)
+                stage.rename(place)
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
             lock.unlink(missing_ok=True)  # whoever waits for it finds the run, and gives up

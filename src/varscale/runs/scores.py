@@ -88,7 +88,10 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
             f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
             "Prepare it in the same size."
         )
-    task = {"n_way": config.val_way or config.n_way, "n_query": config.test_query or 15}
+    way, usual = config.val_way or config.n_way, min(config.n_way, 5)
+    if config.val_every and way == run.dataset().class_split.count("val"):
+        way = max(way, usual)  # few validation classes need not make the test easy
+    task = {"n_way": way, "n_query": config.test_query or 15}
     task |= {name: value for name in TASK if (value := getattr(test, name)) is not None}
     names = split.dataset.class_names
     return split, config.sampler(split.labels, test.split, class_names=names, **task)
