@@ -120,7 +120,10 @@ def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Tab
         shown += _suspicious("example", own["suspicious"], examples)
         shown += _confused(own["confusions"])
     if given is None:
-        return [*shown, "\nTo see what to label next, give items that are not yet examples: ITEMS."]
+        return [
+            *shown,
+            "\nTo see what to label next, add a file of unlabelled items: varscale check MODEL ITEMS.",
+        ]
     if "next" in given:
         return [*shown, *_next(given["next"], items)]
     if given["accuracy"] is not None:
@@ -137,7 +140,11 @@ def _accuracy(facts: dict[str, Any]) -> str:
 
 def _expected(told: list[dict[str, float]]) -> "list[Table | str]":
     rows = [[str(line["more"]), in_per_cent(line)] for line in told]
-    return _table("Accuracy to expect, and its 90 % interval", ["more of each class", ""], rows)
+    return _table(
+        "Accuracy to expect with more examples, and its 90 % interval",
+        ["more of each class", ""],
+        rows,
+    )
 
 
 def _suspicious(kind: str, found: list[dict[str, Any]], names: Display) -> "list[Table | str]":

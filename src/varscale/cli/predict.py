@@ -38,7 +38,7 @@ from varscale.items.tables import TABLES
     option("--top", "number of classes to name for each item, likeliest first", default=1),
     option(
         "--sets ERROR",
-        "add all plausible classes; in a share ERROR the true one may be missing",
+        "add the classes that may be true; the true one is missing for a share ERROR of the items",
         float,
     ),
     option("--out FILE", "CSV file to write, which an interrupted job continues; default: stdout"),

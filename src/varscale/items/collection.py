@@ -106,7 +106,7 @@ class Collection:
         """Items that occur more than once with different labels, described for people."""
         found = defaultdict(set)
         for key, label, text in zip(self.keys(), self.labels.tolist(), self.shown, strict=True):
-            if label:
+            if label and text:
                 found[key].add((label, text))
         twice = [pairs for pairs in found.values() if len({label for label, _ in pairs}) > 1]
         return [
