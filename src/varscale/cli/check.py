@@ -120,10 +120,7 @@ def _show(facts: dict[str, Any], examples: Display, items: Display) -> "list[Tab
         shown += _suspicious("example", own["suspicious"], examples)
         shown += _confused(own["confusions"])
     if given is None:
-        return [
-            *shown,
-            "\nTo see what to label next, add a file of unlabelled items: varscale check MODEL ITEMS.",
-        ]
+        return [*shown, "\nTo see what to label next: varscale check MODEL UNLABELLED."]
     if "next" in given:
         return [*shown, *_next(given["next"], items)]
     if given["accuracy"] is not None:
