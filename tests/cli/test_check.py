@@ -61,7 +61,7 @@ def test_what_the_examples_say(files, capsys):
     assert "4 classes, 20 examples." in out
     assert "Labels to look at" in out
     assert "example 7" in out
-    assert "give items that are not yet examples" in out
+    assert "To see what to label next: varscale check MODEL UNLABELLED" in out
     assert len(out.splitlines()) < 50
 
 
