@@ -9,6 +9,7 @@ READY := .venv/ready
 demo: $(READY)  ## Train with and without a learned scale on the same tasks, and compare
 	$(BIN)/varscale demo
 
+test coverage: export GOMP_SPINCOUNT = 3000 # workers share the cores: their threads wait asleep
 test: $(READY)  ## The whole suite: unit, property, contract and documentation tests
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--numprocesses 2 --dist loadfile)
 

@@ -4,6 +4,7 @@ The process reads the name of a job from each line of its input, does it once, a
 seconds it took.
 """
 
+import os
 import random
 import subprocess
 import sys
@@ -94,6 +95,7 @@ class Plain:
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "from varscale.bench.plain import main; main()"],
+                env={k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

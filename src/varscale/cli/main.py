@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(name: str, words: list[str]) -> int:
     from varscale.cli.parser import ACTIONS
     from varscale.core.interrupted import Interrupted
+    from varscale.core.threads import sleep_soon
 
+    sleep_soon()
     import_module(f"varscale.cli.{COMMANDS[name].module}")  # which registers it
     make, run = ACTIONS[name]
 
