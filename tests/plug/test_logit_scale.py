@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from torch import nn, vmap
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, stack_module_state
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from varscale import functional
-from varscale.plug import LogitScale
+from varscale.plug import LogitScale, logit_scale
 from varscale.plug.logit_scale import STRIDE, initial_value
 
 WAY = 5
@@ -560,8 +562,9 @@ def test_what_was_scaled_already_is_refused(batch, options):
 def test_tensors_without_values_are_not_looked_at(batch, options):
     logits = LogitScale(**options).to("meta")(torch.ones(4, 3, device="meta"))
     assert logits.shape == (4, 3)
-    with FakeTensorMode() as mode:
-        assert LogitScale(**options)(mode.from_tensor(batch[0])).shape == batch[0].shape
+    for mode in (FakeTensorMode(), FakeTensorMode(shape_env=ShapeEnv())):
+        with mode:
+            assert LogitScale(**options)(mode.from_tensor(batch[0])).shape == batch[0].shape
     make_fx(double(**options))(batch[0])
     models = [double(**options) for _ in range(2)]
     parameters, buffers = stack_module_state(models)
@@ -609,3 +612,23 @@ def test_options_out_of_range(options):
     (name,) = options
     with pytest.raises(ValueError, match=f"Expected {name} > 0, got"):
         LogitScale(**options)
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_a_scale_that_no_optimiser_moves_is_told(batch, forgotten, monkeypatch):
+    monkeypatch.setattr(logit_scale, "PATIENCE", 5)
+    scale = double()
+    optimizer = torch.optim.SGD(scale.parameters(), lr=0.1)
+    for _ in range(4):
+        loss_of(scale, *batch).backward()
+        if not forgotten:
+            optimizer.step()
+    with pytest.warns(match="make the optimiser after") if forgotten else nullcontext():
+        loss_of(scale, *batch).backward()
+
+
+def test_a_scale_that_is_frozen_is_meant_to_stay(batch, monkeypatch):
+    monkeypatch.setattr(logit_scale, "PATIENCE", 2)
+    scale = double().requires_grad_(False)
+    for _ in range(3):
+        scale(batch[0])

@@ -1,6 +1,7 @@
 """`LogitScale`: a learned scale for cosine logits, as a module of any training loop."""
 
 import math
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,9 @@ ROUNDED = 1.05
 
 FORGET = 0.01
 """Weight of a batch in the running mean of the information."""
+
+PATIENCE = 300
+"""Batches after which an optimiser should have moved the scale."""
 
 
 class LogitScale(nn.Module):
@@ -57,6 +61,8 @@ class LogitScale(nn.Module):
     seen: Tensor
     information: Tensor
     has_begun: Tensor
+    checked = False  # whether a batch has been looked at
+    batches = 0  # of training, so far
 
     def __init__(self, *, init: float | None = None, rows: float | None = None) -> None:
         super().__init__()
@@ -65,7 +71,6 @@ class LogitScale(nn.Module):
                 raise ValueError(f"Expected {name} > 0, got {value!r}.")
         self.rows, self.given = rows, init is not None
         self.begun = self.given  # `begun`: nobody asks the next batch
-        self.checked = False
         start = PRIOR_MEAN if init is None else math.log(init)
         self.shift = nn.Parameter(torch.zeros(1))
         self.register_buffer("origin", torch.full((1,), start))
@@ -91,6 +96,8 @@ class LogitScale(nn.Module):
             logits = self.alpha.to(cosines.dtype) * cosines
             if self.training and cosines.numel():
                 self._inform(cosines.detach())
+                if not torch.compiler.is_compiling():
+                    self._warn_if_still()
             return logits
 
     def kl(self) -> Float[Tensor, ""]:
@@ -151,6 +158,18 @@ class LogitScale(nn.Module):
             self.origin.copy_(torch.where(self.has_begun > 0, self.origin, start))
             self.has_begun.fill_(1)
 
+    def _warn_if_still(self) -> None:
+        """Warn once if the parameter has a gradient, but no optimiser moves it."""
+        self.batches += 1
+        if self.batches != PATIENCE or hasattr(self.shift, "full_tensor"):
+            return
+        if self.shift.grad is not None and self.shift.grad.any() and not self.shift.any():
+            warnings.warn(
+                f"The scale has not moved in {PATIENCE} batches. Give its parameters to the "
+                "optimiser: make the optimiser after the model has its LogitScale.",
+                stacklevel=5,
+            )
+
     @torch.no_grad()
     def _inform(self, cosines: Tensor) -> None:
         """Update the mean information of a row: the variance of its logits (M35)."""
@@ -189,14 +208,16 @@ def initial_value(cosines: Float[Tensor, "*batch way"]) -> Float[Tensor, " 1"]:
 
 def _check_range(cosines: Tensor) -> None:
     """Raise ValueError if numbers are too large for cosines."""
+    largest = torch.where(_is_real(cosines), cosines, 0.0).abs().amax()
     try:
-        largest = torch.where(_is_real(cosines), cosines, 0.0).abs().max().item()
+        too_large = bool(largest > ROUNDED)
     except RuntimeError:  # no value to read: a meta or fake tensor, a trace, vmap
         return
-    if largest > ROUNDED:
+    if too_large:
         raise ValueError(
-            f"Expected cosines, from -1 to 1, got {largest:.3g}. Normalise the embeddings, and do "
-            "not divide by a temperature: LogitScale takes its place. Mask with -inf or -1e9."
+            f"Expected cosines, from -1 to 1, got {largest.item():.3g}. Normalise the embeddings, "
+            "and do not divide by a temperature: LogitScale takes its place. Mask with -inf or "
+            "-1e9."
         )
 
 
