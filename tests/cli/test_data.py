@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from varscale.cli.main import main
+from varscale.data import Dataset
 
 
 @pytest.fixture(autouse=True)
@@ -182,10 +183,33 @@ def test_a_dataset_of_few_classes_says_what_to_do(tmp_path, capsys):
     assert "in validation, 2-way" in capsys.readouterr().out
     assert run("eval", tmp_path / "run") == 2
     assert "has no test classes. Use --split train or --split val" in capsys.readouterr().err
+    short = ("--n_query", "3", "--episodes", "5")
+    assert run("eval", tmp_path / "run", "--split", "val", *short) == 0
+    assert "2-way" in capsys.readouterr().out
     rows = np.repeat(np.arange(10), 12)
     np.savez(few, embeddings=np.eye(10, dtype=np.float32)[rows], labels=rows)
     assert run("data", "prepare", "few", few, "--split", "50/20/30", "--force") == 0
     assert run(*train, tmp_path / "two", "--val_every", "2", "--val_episodes", "3") == 0
     assert "in validation, 2-way" in capsys.readouterr().out
-    assert run("eval", tmp_path / "two", "--n_query", "3", "--episodes", "5") == 0
+    assert run("eval", tmp_path / "two", *short) == 0
     assert "3-way" in capsys.readouterr().out
+    assert run("data", "prepare", "few", few, "--split", "60/20/20", "--force") == 0
+    for name, every in (("both", "2"), ("neither", "0")):
+        words = ("--val_every", every, "--val_episodes", "3")
+        assert run(*train, tmp_path / name, *words) == 0
+        assert "Test it: varscale eval" in capsys.readouterr().out
+        assert run("eval", tmp_path / name, *short) == 0
+        assert "2-way" in capsys.readouterr().out
+
+
+def test_a_dataset_from_another_source_is_not_replaced(tmp_path, capsys):
+    for folder in ("first", "second"):
+        forms.split_class_folders(tmp_path / folder)
+    prepare = ("data", "prepare", "mine")
+    assert run(*prepare, tmp_path / "first", "--size", "8") == 0
+    assert run(*prepare, tmp_path / "first", "--size", "10") == 0
+    assert run(*prepare, tmp_path / "second", "--size", "8") == 2
+    assert f"items from {tmp_path / 'first'}. Choose another name" in capsys.readouterr().err
+    assert Dataset.open("mine").items.shape[1] == 10
+    assert run(*prepare, tmp_path / "second", "--size", "8", "--force") == 0
+    assert Dataset.open("mine").items.shape[1] == 8

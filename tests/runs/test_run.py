@@ -61,10 +61,16 @@ def test_a_kill_when_the_run_is_there_leaves_no_lock(tiny_images, tmp_path):
     assert Run.open(path).config.n_way == 3
 
 
-def test_an_empty_folder_becomes_the_run_and_another_is_left_alone(tiny_images, tmp_path):
+def test_an_empty_folder_becomes_the_run_and_another_is_left_alone(
+    tiny_images, tmp_path, monkeypatch
+):
     (tmp_path / "empty").mkdir()
     new_run(tmp_path / "empty", config_of())
     assert Run.open(tmp_path / "empty").config.n_way == 3
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    new_run(Path(), config_of())
+    assert Run.open(Path()).config.n_way == 3  # still the folder that we stand in
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
     new_run(tmp_path / "link", config_of())

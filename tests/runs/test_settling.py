@@ -29,13 +29,13 @@ def test_a_scale_on_its_way_is_named_with_a_remedy(rate, way):
     scale = follow_scale(rows([10 * math.exp(rate * n) for n in range(200)]))
     assert scale["drift"] == pytest.approx(2 * (math.exp(10 * rate) - 1))
     text = describe_scale(scale)
-    assert f"still {way} ({100 * scale['drift']:+.0f} % over the last tenth" in text
+    assert f"still {way} ({100 * scale['drift']:+.0f} % over the last steps" in text
     assert "train longer." in text
     assert "settled" not in text
     assert "log-normal" not in describe_scale({**scale, "log": 1})
     assert "or use a log-normal family" in describe_scale({**scale, "log": 0})
     refitted = describe_scale({**scale, "log": 0, "relearned": 12.0})
-    assert refitted.endswith("of the steps); refitted to 12 on the validation classes.")
+    assert refitted.endswith("over the last steps); refitted to 12 on the validation classes.")
 
 
 def test_the_bound_of_settling_is_sharp():

@@ -55,7 +55,11 @@ def _list(args: Namespace) -> None:
         "--format",
         f"how to read it: embeddings, {', '.join(sorted(READERS))}; by default recognised",
     ),
-    option("--force", "prepare it again, even if nothing has changed", action="store_true"),
+    option(
+        "--force",
+        "prepare it again, even if nothing has changed, or from another source",
+        action="store_true",
+    ),
     IMPORT,
     ReaderOptions,
 )
@@ -70,6 +74,8 @@ def _prepare(args: Namespace) -> None:
         raise unknown("format", args.format, ("embeddings", *READERS))
     source = font_folder() if args.source is None else Path(args.source)
     options = take(args, ReaderOptions)
+    if not args.force:
+        _check_source(args.name, source)
     there = None if args.force else find_prepared(args.name, source, options, form=args.format)
     note = " (already prepared; --force prepares it again)" if there else ""
     with Bar(f"preparing {args.name}") as bar:
@@ -90,6 +96,21 @@ def _prepare(args: Namespace) -> None:
             "two. More classes or other shares (--split) give more."
         )
     reply(args, report, shown)
+
+
+def _check_source(name: str, source: Path) -> None:
+    """Raise ValueError if a dataset of this name was prepared from another source."""
+    if name not in list_prepared(data_root()):
+        return
+    try:
+        there = read_manifest(data_root(), name)
+    except ValueError:
+        return  # it is damaged, so it may be replaced
+    if there.source != str(source.resolve()):
+        raise ValueError(
+            f"{name!r} is a dataset of {there.shape[0]:,} items from {there.source}. Choose "
+            "another name, or replace it with --force; runs on it then stop."
+        )
 
 
 @command(

@@ -140,7 +140,8 @@ def show(args: Namespace, path: Path, config: TrainConfig) -> None:
     train_with_progress(path, config)
     if not is_main():
         return
-    result = Run.open(path).result
+    run = Run.open(path)
+    result = run.result
     assert result is not None
     chosen = "without validation"
     if result["val_accuracy"] is not None:
@@ -148,6 +149,7 @@ def show(args: Namespace, path: Path, config: TrainConfig) -> None:
         chosen = f"best at step {result['best_step']:,}: {accuracy} % in validation"
         if config.val_way != config.n_way:
             chosen += f", {config.val_way}-way"
+    testable = run.dataset().class_split.count("test") > 1
     seconds = result["seconds"]
     took = f"{seconds:.0f} seconds" if seconds < 60 else f"{seconds / 60:.1f} minutes"
     if not result["steps"]:
@@ -155,7 +157,7 @@ def show(args: Namespace, path: Path, config: TrainConfig) -> None:
     shown = (
         f"{path}: {result['steps']:,} steps in {took}, {chosen}\n"
         + (f"{describe_scale(result['scale'])}\n" if result["scale"] else "")
-        + f"Test it: varscale eval {path}"
+        + (f"Test it: varscale eval {path}" if testable else "It has too few test classes.")
     )
     reply(args, {"run": str(path), **result}, shown)
 

@@ -62,8 +62,8 @@ class TrainConfig:
             statistics.
         val_every: Validate every N steps, 0 for never.
         val_episodes: Validation tasks.
-        val_way: Classes of a validation or test task; by default n_way, at most 5. Validation has
-            fewer if there are fewer validation classes.
+        val_way: Classes of a validation task; by default n_way, at most 5, and no more than there
+            are. Tests have as many or more.
         val_items: Items to use of each validation class; by default all.
         val_alpha: Scale in validation: posterior mean, or one sample per task; by default the
             preset's.

@@ -48,7 +48,7 @@ class Run:
 
         def check() -> None:
             if path.is_dir() and not any(path.iterdir()):
-                return  # the run takes the place of an empty folder
+                return
             if path.exists():
                 lock.unlink(missing_ok=True)  # of one that was killed when all was done
                 if (path / CONFIG).exists():
@@ -64,15 +64,18 @@ class Run:
         check()
         place.parent.mkdir(parents=True, exist_ok=True)
         provenance = _provenance(config, dataset)
+        facts, text = json.dumps(provenance, indent=1), _yaml(config)
         with FileLock(lock):
             check()
             shutil.rmtree(stage, ignore_errors=True)
             try:
-                stage.mkdir()
-                text = _yaml(config)
-                write_whole(stage / CONFIG, text.encode())
-                write_whole(stage / PROVENANCE, json.dumps(provenance, indent=1).encode())
-                stage.rename(place)
+                # an empty folder is filled: it may be a mount point, or the current folder
+                folder = place if place.is_dir() else stage
+                folder.mkdir(exist_ok=True)
+                write_whole(folder / PROVENANCE, facts.encode())
+                write_whole(folder / CONFIG, text.encode())
+                if folder is stage:
+                    stage.rename(place)
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
             lock.unlink(missing_ok=True)  # whoever waits for it finds the run, and gives up

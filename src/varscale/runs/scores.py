@@ -19,11 +19,12 @@ from varscale.runs.run import PROVENANCE, Run
 
 @dataclass(frozen=True)
 class Test:
-    """The tasks that a model is tested on; by default with the ways and shots of validation.
+    """The tasks that a model is tested on; by default with the shots of training.
 
     Args:
         episodes: Test tasks.
-        n_way: Classes per task; by default as in validation.
+        n_way: Classes per task; by default the run's n_way, at most 5, or its val_way if that is
+            more; and no more than there are.
         n_shot: Supports per class; or a list, one number per class; by default as in training.
         n_query: Queries per class, or per task if queries is random; by default the run's
             test_query.
@@ -88,9 +89,8 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
             f"{run.path} was trained on items of {own}; {split.dataset.name} has {item}. "
             "Prepare it in the same size."
         )
-    way, usual = config.val_way or config.n_way, min(config.n_way, 5)
-    if config.val_every and way == run.dataset().class_split.count("val"):
-        way = max(way, usual)  # few validation classes need not make the test easy
+    usual = max(config.val_way or 0, min(config.n_way, 5))  # few validation classes: no easy test
+    way = min(usual, dataset.class_split.count(test.split))
     task = {"n_way": way, "n_query": config.test_query or 15}
     task |= {name: value for name in TASK if (value := getattr(test, name)) is not None}
     names = split.dataset.class_names

@@ -12,7 +12,7 @@ def follow_scale(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Where a scale began and ended, and its drift over the last tenth of the steps.
 
     The drift is the relative change between the two halves of that tenth, doubled: each half is
-    averaged, because single steps jitter.
+    averaged, because single steps jitter. Few steps tell nothing, so it is at least 20 of them.
 
     Args:
         rows: Metrics of the steps, as `read_metrics` gives them.
@@ -24,7 +24,7 @@ def follow_scale(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     path = [row["scale_mean"] for row in rows if row.get("scale_mean") is not None]
     if not path:
         return {}
-    half = max(len(path) // 20, min(len(path) // 2, 10), 1)  # few steps tell nothing
+    half = max(len(path) // 20, min(len(path) // 2, 10), 1)
     earlier, later = path[-2 * half : -half] or path[:1], path[-half:]
     before, after = sum(earlier) / len(earlier), sum(later) / len(later)
     drift = 2 * (after / before - 1) if before else math.inf
@@ -42,7 +42,7 @@ def describe_scale(scale: Mapping[str, float]) -> str:
         text += ", settled"
     else:
         way = "rising" if drift > 0 else "falling"
-        text += f", still {way} ({100 * drift:+.0f} % over the last tenth of the steps)"
+        text += f", still {way} ({100 * drift:+.0f} % over the last steps)"
         if "relearned" not in scale:
             text += ": train longer"
             if scale.get("log") == 0:
