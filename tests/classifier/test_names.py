@@ -109,6 +109,9 @@ def test_a_class_that_is_nearly_called_like_another_is_told(world):
     few, named = sample(world, 2), some(names, 16, 24)
     FewShotClassifier(prior=prior).fit(*few, names=named)  # warnings are errors
     FewShotClassifier(prior=prior).fit(*few, names={**named, "other": named["class 16"]})
+    other = {**named, "class 16++": named["class 16"]}
+    del other["class 16"]
+    FewShotClassifier(prior=prior).fit(*few, names=other)  # as C++ and C
     named["Class 16"] = named.pop("class 16")
     for names in (named, {"CLASS_16": named["Class 16"], "class 99": named["class 17"]}):
         with pytest.warns(UserWarning, match="no name: '(Class |CLASS_)16' and 'class 16'. If"):

@@ -45,3 +45,12 @@ def test_a_file_that_we_did_not_write_is_never_replaced(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             check_target(path, "a page", marked(b"<by varscale>"), reads=[str(ours)])
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
+    write_whole(tmp_path / "link", b"content")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "far" / "file").read_bytes() == b"content"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["far", "file", "link"]

@@ -358,10 +358,10 @@ def _warn_misspelt(unseen: np.ndarray, unnamed: np.ndarray) -> None:
     """Warn of classes without examples that are written nearly like classes without a name."""
 
     def plain(label: object) -> str:
-        return re.sub(r"[\W_]", "", str(label)).casefold()
+        return re.sub(r"[\s_-]", "", label).casefold() if isinstance(label, str) else ""
 
-    meant = {plain(label): str(label) for label in unnamed.tolist()}
-    pairs = [(str(label), meant.get(plain(label))) for label in unseen.tolist()]
+    meant = {plain(label): label for label in unnamed.tolist()}
+    pairs = [(label, plain(label) and meant.get(plain(label))) for label in unseen.tolist()]
     if found := [f"{label!r} and {other!r}" for label, other in pairs if other]:
         more = f", and {len(found) - 5} more" if len(found) > 5 else ""
         warnings.warn(

@@ -49,7 +49,10 @@ def read_classifier(path: Path) -> dict[str, Any]:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["varscale"])
+            about = (file.metadata() or {}).get("varscale")
+            if about is None:
+                raise SafetensorError("no file of varscale")
+            facts = json.loads(about)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         classes, features = np.array(facts["classes"]), facts["features"]
         arrays = {name: tensors[name].numpy() for name in ARRAYS if name in tensors}

@@ -98,7 +98,7 @@ def _is_ours(path: Path) -> bool:
     try:
         with safe_open(path, framework="np") as file:
             return "varscale" in (file.metadata() or {})
-    except (SafetensorError, OSError):
+    except SafetensorError:
         return False
 
 

@@ -63,8 +63,10 @@ def _exists(name: str) -> bool:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name, flush it to disk, and rename it into place.
 
-    A reader of `path` finds the old content or the new, whatever happens in between.
+    A reader of `path` finds the old content or the new, whatever happens in between. A link stays,
+    and the file that it leads to is written.
     """
+    path = path.resolve()
     new = path.with_name(f".{path.name}.new")
     try:
         with new.open("wb") as file:

@@ -35,6 +35,7 @@ class AnswerFile:
     def __init__(self, path: Path, work: object) -> None:
         from filelock import FileLock, Timeout
 
+        path = path.resolve()  # a link stays
         self.path, self.lock = path, FileLock(path.with_name(f".{path.name}.lock"))
         try:
             self.lock.acquire(timeout=0)

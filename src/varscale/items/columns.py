@@ -79,10 +79,11 @@ def choose_columns(table: Table, given: Columns, fitted: Columns | None) -> Colu
     others = [c for c in table.columns if c != label and c not in lists]
     if len(others) == 1:
         return Columns(text=others[0], label=label)
-    shown = ", ".join(map(repr, table.columns))
+    shown = ", ".join(map(repr, others or table.columns))
+    labels = "" if label is not None or fitted is not None else " Name the labels: --label COLUMN."
     raise ValueError(
         f"Which column of {table.path} holds the texts, of {shown}? Name it: --text COLUMN, or "
-        "--image COLUMN for paths of pictures."
+        f"--image COLUMN for paths of pictures.{labels}"
     )
 
 

@@ -55,6 +55,7 @@ def describe_examples(classifier: FewShotClassifier, *, more: int | None) -> dic
     labels, classes = classifier.labels_, classifier.classes_.tolist()
     hits = (judged.guess == labels)[judged.judged]
     facts |= score_answers(hits, judged.confidence[judged.judged])
+    facts["single"] = len(np.unique(labels[~judged.judged]))  # a name takes the place of an example
     facts["suspicious"] = list(_suspicious(judged, labels, classes))
     facts["confusions"] = [
         {"first": classes[a], "second": classes[b], "rate": float(rate)}
