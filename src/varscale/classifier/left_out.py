@@ -63,8 +63,8 @@ def left_out_probabilities(
     """
     if not bool(can_leave_out(task, labels).any()):
         raise ValueError(
-            "Expected a class with two or more examples: one is left out, the others judge it. Got "
-            "one example of each class. Add examples."
+            "Examples are judged by the others of their class, but every class has one alone. Add "
+            "examples."
         )
     prior, place, way = task.prior, task.place, task.place.count.shape[-1]
     z = prior.embed(items.double())

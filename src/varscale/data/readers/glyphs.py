@@ -64,7 +64,7 @@ def font_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(
             "The glyphs are drawn with matplotlib's fonts, and matplotlib is not installed. "
-            "Install it: pip install matplotlib."
+            "Install it: pip install 'varscale[train]'."
         )
     return Path(spec.submodule_search_locations[0]) / "mpl-data" / "fonts" / "ttf"
 
