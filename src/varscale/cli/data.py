@@ -74,7 +74,7 @@ def _prepare(args: Namespace) -> None:
         raise unknown("format", args.format, ("embeddings", *READERS))
     source = font_folder() if args.source is None else Path(args.source)
     options = take(args, ReaderOptions)
-    if not args.force:
+    if args.source is not None and not args.force:
         _check_source(args.name, source)
     there = None if args.force else find_prepared(args.name, source, options, form=args.format)
     note = " (already prepared; --force prepares it again)" if there else ""

@@ -161,9 +161,10 @@ class LogitScale(nn.Module):
     def _warn_if_still(self) -> None:
         """Warn once if the parameter has a gradient, but no optimiser moves it."""
         self.batches += 1
-        if self.batches != PATIENCE or hasattr(self.shift, "full_tensor"):
+        shift = self.shift
+        if self.batches != PATIENCE or hasattr(shift, "full_tensor") or not shift.is_leaf:
             return
-        if self.shift.grad is not None and self.shift.grad.any() and not self.shift.any():
+        if shift.grad is not None and shift.grad.any() and not shift.any():
             warnings.warn(
                 f"The scale has not moved in {PATIENCE} batches. Give its parameters to the "
                 "optimiser: make the optimiser after the model has its LogitScale.",

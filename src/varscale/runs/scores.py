@@ -90,7 +90,7 @@ def task_of(run: Run, test: Test) -> tuple[Split, EpisodeSampler]:
             "Prepare it in the same size."
         )
     usual = max(config.val_way or 0, min(config.n_way, 5))  # few validation classes: no easy test
-    way = min(usual, dataset.class_split.count(test.split))
+    way = max(2, min(usual, dataset.class_split.count(test.split)))
     task = {"n_way": way, "n_query": config.test_query or 15}
     task |= {name: value for name in TASK if (value := getattr(test, name)) is not None}
     names = split.dataset.class_names
