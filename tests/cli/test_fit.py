@@ -42,7 +42,7 @@ def test_from_a_file_to_answers(files, capsys):
     status, out, _ = run(capsys, "fit", files / "base.npz", files / "base.st")
     assert status == 0
     assert "24 classes, 480 items of 16 numbers" in out
-    assert re.search(r"Scale: [\d.]+, learned from these items\.", out)
+    assert re.search(r"Scale of these classes: [\d.]+, learned from these items\.", out)
     status, out, _ = run(
         capsys, "fit", files / "few.npz", files / "few.st", "--prior", files / "base.st", "--json"
     )
@@ -227,8 +227,8 @@ def test_it_says_where_the_scale_comes_from(files, capsys):
         (["few.npz", "m.st", "--prior", files / "base.st"], "these items and the 24 base classes"),
         (["one.npz", "m.st", "--prior", files / "base.st"], "learned from the 24 base classes of"),
         (["few.npz", "m.st"], "learned from these items."),
-        (["one.npz", "m.st"], "Scale: 15, a guess."),
-        (["few.npz", "m.st", "--prior", "9"], "Scale: 9, as given."),
+        (["one.npz", "m.st"], "Scale of these classes: 15, a guess."),
+        (["few.npz", "m.st", "--prior", "9"], "Scale of these classes: 9, as given."),
         (["few.npz", "m.st", "--prior", "9"], "Give a --prior that was learned on more classes."),
     ):
         status, out, _ = run(capsys, "fit", files / words[0], files / words[1], *words[2:])

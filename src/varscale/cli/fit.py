@@ -182,7 +182,8 @@ def _scale(classifier: Any, other: str | None) -> str:
     if prior.n_classes and other is not None:
         sources.append(f"the {prior.n_classes:,} base classes of {other}")
     told = f"learned from {' and '.join(sources)}" if sources else "a guess"
-    return f"Scale: {task.alpha.item():.3g}, {told if prior.adapts else 'as given'}."
+    told = told if prior.adapts else "as given"
+    return f"Scale of these classes: {task.alpha.item():.3g}, {told}."
 
 
 def _rejection(least: float | None, add: str | None, prior: str | None) -> str:
