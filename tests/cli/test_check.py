@@ -165,7 +165,9 @@ def test_nothing_in_a_model_commands_the_terminal_or_stops_the_page(files, capsy
 
 
 @pytest.mark.filterwarnings("ignore:These classes are unlike")
-@pytest.mark.parametrize(("n_classes", "message"), [(3, "Got one example of each"), (1, "one cl")])
+@pytest.mark.parametrize(
+    ("n_classes", "message"), [(3, "every class has one alone"), (1, "one cl")]
+)
 def test_nothing_to_leave_out_is_said(tmp_path, base, capsys, n_classes, message):
     x, y = classes(seed=1, n_classes=n_classes, per_class=1)
     FewShotClassifier(prior=base.prior_).fit(x, y).save(tmp_path / "one.st")
