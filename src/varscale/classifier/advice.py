@@ -80,8 +80,8 @@ def expected_accuracies(
     count = torch.bincount(labels, minlength=n_way)
     if int(count.max()) < 2:
         raise ValueError(
-            "Expected a class with two or more examples: some are held out to see how the others "
-            "classify them. Got one example of each class. Add examples."
+            "Examples are held out to see how the others classify them, but every class has one "
+            "alone. Add examples."
         )
     errors, shots = [], []
     spare = (count - 1).clamp_min(0)  # a class known by its name alone has none
