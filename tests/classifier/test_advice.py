@@ -315,7 +315,7 @@ def test_one_example_of_each_class_leaves_nothing_out(base):
     x, y = classes(seed=SEED, n_classes=4, per_class=1)
     clf = FewShotClassifier(prior=base.prior_).fit(x, y)
     for ask in (clf.leave_one_out, clf.label_quality, clf.confusions, clf.expected_accuracy):
-        with pytest.raises(ValueError, match=r"every class has one\salone\. Add examples"):
+        with pytest.raises(ValueError, match=r"every class has one alone\. Add examples"):
             ask()
     assert len(clf.next_to_label(x + 0.3, 2)) == 2
     # with one more, the others cannot be contradicted
