@@ -109,14 +109,12 @@ Why bars are missed. Where logistic regression is more accurate by a tenth or tw
 averages its correction of the class weights with none (M40). That costs accuracy there and buys
 calibration on Relations. Relations' base classes are sentences of Wikipedia, and the whitening that
 they teach does not suit news and medicine: in tasks of 5 and 10 ways, the nearest centroid of the
-embeddings as they are is more accurate from five shots on. In 400 tasks of the validation classes
-the default is the more accurate one, by 0.5 to 0.9 points, so only test classes could have told.
-From five shots on the ECE on Relations is 1 to 3 %; another temperature would not help, since on
-validation classes the one that it has is within 5 % of the best. One example a class cannot tell
-whether classes lie further apart or scatter more (M39). Those of Relations scatter more, so at one
-shot a prior from intents is too sure of them, though less so than if the scale were taken to be
-certain. Sets of `predict_set` and of LAC differ in size by a few per cent, about as much as their
-coverage explains.
+embeddings as they are is more accurate from five shots on. From there on the ECE on Relations is 1
+to 3 %; another temperature would not help, since on validation classes the one that it has is
+within 5 % of the best. One example a class cannot tell whether classes lie further apart or scatter
+more (M39). Those of Relations scatter more, so at one shot a prior from intents is too sure of
+them, though less so than if the scale were taken to be certain. Sets of `predict_set` and of LAC
+differ in size by a few per cent, about as much as their coverage explains.
 
 """
 """What the rows cannot say themselves."""
