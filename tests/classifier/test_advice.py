@@ -84,8 +84,8 @@ def test_each_example_gets_the_correction_without_its_part(base, monkeypatch):
     part = deal_examples(task.place, z, labels, FOLDS)
     for i in range(len(y)):
         held = (part == part[i]).unsqueeze(0)
-        (added,) = correct_without(clf.prior_, task.place, z, labels, task.alpha, held)
-        without = scores[i] + task.place.unit(z[i : i + 1])[0] @ added.double().mT
+        (added,), (lift,) = correct_without(clf.prior_, task.place, z, labels, task.alpha, held)
+        without = scores[i] + task.place.unit(z[i : i + 1])[0] @ added.double().mT + lift
         moved = (_factor(clf, cosine[i], without) * without).softmax(-1).numpy()
         np.testing.assert_allclose(clf.leave_one_out()[i], moved, atol=1e-4)
 

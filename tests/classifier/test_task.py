@@ -12,7 +12,7 @@ import torch
 from conftest import classes
 
 from varscale import FewShotClassifier
-from varscale.classifier import Prior
+from varscale.classifier import Prior, correction
 from varscale.classifier.prior import broad_prior
 from varscale.classifier.task import fit_task
 from varscale.functional import (
@@ -106,6 +106,7 @@ def test_two_shots_of_a_class_correct_something():
     size = task.correction.abs().amax(-1)
     assert size[1:3].min() > 0.01  # these are told apart by what was left out
     assert size[[0, 3]].max() < 1e-6
+    assert task.intercept[[0, 3]].abs().max() < 1e-6 < task.intercept[1:3].abs().min()
 
 
 def test_one_class_of_two_shots_has_no_rival():
@@ -113,6 +114,29 @@ def test_one_class_of_two_shots_has_no_rival():
     task = fit_task(broad_prior(6), items, labels, 3)
     assert task.factor == 1
     assert not task.correction.any()
+
+
+def test_the_intercept_judges_a_wide_class_beside_a_narrow_one(monkeypatch):
+    """Cosines do not see that the mean of a wide class is short."""
+    generator = torch.Generator().manual_seed(0)
+    labels, width = torch.arange(3).repeat(30), torch.tensor([0.2, 0.2, 2.0])
+    noise = torch.randn(90, 40, generator=generator) * width[labels].unsqueeze(-1) / 4
+    x = (torch.eye(3, 40)[labels] + noise).double()
+    few, rest, own = x[:15], x[15:], labels[15:]
+
+    def nll():
+        task = fit_task(broad_prior(40), few, labels[:15], 3)
+        p = task.probabilities(task.embed(rest))
+        return task.intercept, -p.gather(-1, own.unsqueeze(-1)).log().mean()
+
+    (intercept, loss), reach = nll(), correction.INTERCEPT_REACH
+    monkeypatch.setattr(correction, "INTERCEPT_REACH", 1e-6)
+    none, without = nll()
+    assert none.abs().max() < 1e-6
+    assert intercept[2] > intercept[:2].max()
+    assert loss < without
+    assert intercept.sum().abs() < 1e-4  # a softmax does not see what all have
+    assert 0.01 < reach < 1
 
 
 @pytest.mark.parametrize("sizes", [[1, 2, 6], [4, 1, 1, 9]])
@@ -130,7 +154,7 @@ def test_scores_of_unequal_classes_in_plain_steps(sizes):
     s = task.similarity(z)
     even = (0.5 - task.place.weight.item() / way * beta / n) / ((1 + beta) * (1 + beta / n)).sqrt()
     scores = task.alpha * n / (n + 0.5) * (s - s.mean(-1, keepdim=True) - even)
-    expected = average_softmax(scores + z @ task.correction.mT, task.std)
+    expected = average_softmax(scores + z @ task.correction.mT + task.intercept, task.std)
     torch.testing.assert_close(task.probabilities(z), expected)
     torch.testing.assert_close(task.transduce(query[:1]), expected[:1])
 

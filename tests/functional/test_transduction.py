@@ -22,6 +22,7 @@ def task():
         "means": means,
         "count": torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
         "correction": 0.3 * draw(3, 4),
+        "intercept": 0.2 * draw(3),
         "alpha": torch.tensor(6.0, dtype=torch.float64),
         "std": torch.tensor(0.4, dtype=torch.float64),
         "scatter": torch.tensor(0.7, dtype=torch.float64),
@@ -33,8 +34,9 @@ def task():
 
 
 def oracle(
-    query, means, count, correction, alpha, std, scatter, share, offset, power, typical, steps
-):
+    query, means, count, correction, intercept,
+    alpha, std, scatter, share, offset, power, typical, steps,
+):  # fmt: skip
     """The same, query by query and class by class."""
     way, p, b = len(means), [[0.0] * len(means) for _ in query], scatter.item()
     for _ in range(steps + 1):
@@ -51,8 +53,8 @@ def oracle(
             shots = [count[k].item() + others[k] for k in range(way)]
             even = [(0.5 - share.item() * b / n) / math.sqrt((1 + b) * (1 + b / n)) for n in shots]
             scores = [
-                alpha.item() * n / (n + offset) * (c - mean - e) + (v @ x / x.norm()).item()
-                for n, c, e, v in zip(shots, cosines, even, correction, strict=True)
+                alpha.item() * n / (n + offset) * (c - mean - e) + (v @ x / x.norm() + u).item()
+                for n, c, e, v, u in zip(shots, cosines, even, correction, intercept, strict=True)
             ]
             top = max(cosines[scores.index(max(scores))], typical / 2)
             scores = [(top / typical) ** -power * s for s in scores]
@@ -83,7 +85,13 @@ def test_queries_help_each_other():
     centres = torch.eye(3, 8, dtype=torch.float64)
     query = centres[truth] + 0.25 * torch.randn(60, 8, generator=generator, dtype=torch.float64)
     means = centres + 0.6 * torch.randn(3, 8, generator=generator, dtype=torch.float64)
-    given = (query, means, torch.ones(3).double(), torch.zeros(3, 8).double())
+    given = (
+        query,
+        means,
+        torch.ones(3).double(),
+        torch.zeros(3, 8).double(),
+        torch.zeros(3).double(),
+    )
     scale = tuple(torch.tensor(v).double() for v in (8.0, 0.1, 1.0, 0.2))
     right = []
     for steps in (0, 10):

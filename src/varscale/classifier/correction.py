@@ -6,6 +6,7 @@ from torch import Tensor
 
 from varscale.classifier.place import Place
 from varscale.classifier.prior import Prior
+from varscale.core.labels import class_counts
 from varscale.functional import (
     fit_probe,
     leave_one_out,
@@ -18,6 +19,8 @@ FOLDS = 4
 """Parts into which the examples of a class are dealt, to tell how strong a correction may be."""
 REACHES = (0.1, 0.4)
 """Standard deviations of a correction of the class weights, in units of the scale, beside none."""
+INTERCEPT_REACH = 0.05
+"""Standard deviation of what any of them adds to the score of a class, in the same units."""
 ALLOWANCE = 0.06
 """By how much an example is explained better by a correction that was fitted to all examples."""
 IMPOSSIBLE = -1e6
@@ -38,17 +41,21 @@ def correct(
     z: Float[Tensor, "*task item dim"],
     labels: Integer[Tensor, "*task item"],
     alpha: Float[Tensor, "*task"],
-) -> Float[Tensor, "*task way dim"]:
-    """Correct the class weights where examples, left out, are misjudged (M40).
+) -> tuple[Float[Tensor, "*task way dim"], Float[Tensor, "*task way"]]:
+    """Correct the scores where examples, left out, are misjudged (M40).
 
     No correction, a weak and a strong one are averaged. Each weighs as much as the likelihood of
     examples under one that was fitted without them: each part of `FOLDS`, or the first part where
     examples outnumber dimensions.
+
+    Returns:
+        What is added to the class weights, and to the scores of all queries.
     """
     part = deal_examples(place, z, labels, FOLDS)
     folds = FOLDS if z.shape[-2] <= z.shape[-1] else 1
     held = torch.stack([part == fold for fold in range(folds)] + [part < 0], -2)  # the last: none
-    return correct_without(prior, place, z, labels, alpha, held)[..., -1, :, :].to(z)
+    weights, intercept = correct_without(prior, place, z, labels, alpha, held)
+    return weights[..., -1, :, :].to(z), intercept[..., -1, :].to(z)
 
 
 def deal_examples(
@@ -75,25 +82,32 @@ def correct_without(
     labels: Integer[Tensor, "*task item"],
     alpha: Float[Tensor, "*task"],
     held: Bool[Tensor, "*task fit item"],
-) -> Float[Tensor, "*task fit way dim"]:
+) -> tuple[Float[Tensor, "*task fit way dim"], Float[Tensor, "*task fit way"]]:
     """Fit corrections as `correct` does, each without the examples that it holds out.
 
-    In float32, all at once. How much each size of a correction weighs is the same for all.
+    In float32, all at once. How much each size of a correction weighs is the same for all. That
+    some classes have more examples than others is told in advance, so that it is not learned.
     """
     scores, factor = left_out_scores(prior, place, z, labels)
-    scores = (alpha[..., None, None] * factor * scores).float()[..., None, None, :, :]
-    unit = (factor * place.unit(z)).float()[..., None, None, :, :]
+    frequency = class_counts(labels, place.count.shape[-1]).to(z).clamp_min(1).log()
+    scores = alpha[..., None, None] * factor * scores + frequency.unsqueeze(-2)
+    scores = scores.float()[..., None, None, :, :]
+    factor, unit = (t.float()[..., None, None, :, :] for t in (factor, factor * place.unit(z)))
     given, out = labels[..., None, None, :], held.unsqueeze(-3).float()  # (*task, reach, fit, item)
     reach = torch.tensor(REACHES, device=z.device)[:, None, None, None]
     precision = (reach * alpha[..., None, None, None, None].float()) ** -2
-    found = fit_probe(unit, given, scores, precision, 1 - out)  # (*task, reach, fit, way, dim)
+    one = INTERCEPT_REACH / reach  # the weight of this column has its own standard deviation
+    column = factor * one
+    unit = torch.cat([unit.expand(*column.shape[:-1], unit.shape[-1]), column], -1)
+    found = fit_probe(unit, given, scores, precision, 1 - out)  # (*task, reach, fit, way, dim + 1)
     moved, counts = scores + unit @ found.mT, (place.count.gather(-1, labels) > 1).float()
     gain = log_softmax(moved) - log_softmax(scores)
     gain = gain.gather(-1, given.expand(gain.shape[:-1]).unsqueeze(-1)).squeeze(-1)
     evidence = ((gain + ALLOWANCE) * out * counts[..., None, None, :]).sum((-2, -1))
     odds = torch.nn.functional.pad(evidence, (1, 0))  # (*task, reach), after 0 for no correction
-    share = torch.softmax(odds, -1)[..., 1:]
-    return torch.einsum("...r,...rfwd->...fwd", share, found)
+    share = torch.softmax(odds, -1)[..., 1:, None, None, None]
+    weights, intercept = (share * found).split([z.shape[-1], 1], -1)
+    return weights.sum(-4), (one * intercept).sum(-4).squeeze(-1)
 
 
 def left_out_scores(

@@ -68,16 +68,16 @@ def left_out_probabilities(
         )
     prior, place, way = task.prior, task.place, task.place.count.shape[-1]
     z = prior.embed(items.double())
-    corrections, home = _corrections(task, z, labels)
+    *corrections, home = _corrections(task, z, labels)
     size = max(1, CHUNK // way)
     for start in range(0, len(z), size):
         part = slice(start, start + size)
         given, some = labels[part], z[part] - place.origin
         cosine = leave_one_out(some, given, place.means, place.count, place.weight)
         scores = task.alpha * score_left_out(prior, place, cosine, given, place.share)
-        for number, correction in enumerate(corrections):
+        for number, (correction, intercept) in enumerate(zip(*corrections, strict=True)):
             own = home[part] == number
-            scores[own] += place.unit(z[part][own]) @ correction.mT
+            scores[own] += place.unit(z[part][own]) @ correction.mT + intercept
         factor = likeliest_factor(cosine, scores, prior.query_power, prior.top)
         yield part, log_softmax(factor * scores)
 
@@ -109,17 +109,17 @@ def judge(task: Task, items: Float[Tensor, "item dim"], labels: Int[Tensor, " it
 
 def _corrections(
     task: Task, z: Float[Tensor, "item dim"], labels: Int[Tensor, " item"]
-) -> tuple[Float[Tensor, "fit way dim"], Int[Tensor, " item"]]:
-    """Corrections of the class weights (M40), and which of them was fitted without each example."""
-    way, home = len(task.correction), torch.zeros_like(labels)
-    if not bool(task.correction.any()):
-        return task.correction.new_zeros(0, way, z.shape[-1]), home
-    step = probe_step(z, way)
+) -> tuple[Float[Tensor, "fit way dim"], Float[Tensor, "fit way"], Int[Tensor, " item"]]:
+    """Corrections of weights and bias (M40), and which was fitted without each example."""
+    weights, intercept, home = task.correction[None], task.intercept[None], torch.zeros_like(labels)
+    if not bool(weights.any()):
+        return weights[:0], intercept[:0], home
+    step = probe_step(z, intercept.shape[-1])
     some, given = z[::step], labels[::step]
     parts = FOLDS if len(some) <= z.shape[-1] else MANY
     part = deal_examples(task.place, some, given, parts)
     held = torch.stack([part == fold for fold in range(parts)])
-    found = correct_without(task.prior, task.place, some, given, task.alpha, held)
+    own, lift = correct_without(task.prior, task.place, some, given, task.alpha, held)
     home += parts  # of those that did not serve, the correction by the others
     home[::step] = part
-    return torch.cat([found.to(z), task.correction.unsqueeze(0)]), home
+    return torch.cat([own.to(z), weights]), torch.cat([lift.to(z), intercept]), home

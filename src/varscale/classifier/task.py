@@ -38,8 +38,9 @@ class Task:
         prior: What base classes taught.
         place: Where the classes lie.
         weights: Class weights: a query's scores are its unit vector times these, plus the bias.
-        bias: What is added to the score of each class, for its number of examples (M49).
-        correction: What the examples added to them, beyond their means.
+        bias: What is added to the score of each class (M40, M49).
+        correction: What the examples added to the weights, beyond their means (M40).
+        intercept: What they added to the bias.
         alpha: The scale at very many shots.
         factor: What the examples, left out one by one, made of it.
         std: How uncertain the scale remains, as a standard deviation of its logarithm.
@@ -50,6 +51,7 @@ class Task:
     weights: Float[Tensor, "*task way dim"]
     bias: Float[Tensor, "*task way"]
     correction: Float[Tensor, "*task way dim"]
+    intercept: Float[Tensor, "*task way"]
     alpha: Float[Tensor, "*task"]
     factor: Float[Tensor, "*task"]
     std: Float[Tensor, "*task"]
@@ -89,7 +91,7 @@ class Task:
         """Probabilities of queries that serve as examples of each other (M44)."""
         z = self.prior.embed(query.double()) - self.place.origin
         prior, place = self.prior, self.place
-        known = (place.means, place.count, self.correction, self.alpha, self.std)
+        known = (place.means, place.count, self.correction, self.intercept, self.alpha, self.std)
         laws = (prior.shot_offset, prior.query_power, prior.top)
         return transduce(z, *known, place.scatter, place.share, *laws)
 
@@ -115,7 +117,8 @@ def fit_task(
     named = None if names is None else Names.place(prior, names, z, labels)
     place = place_task(prior, z, labels, n_way, named)
     alpha = prior.mean * place.spread
-    factor, correction = torch.ones_like(alpha), torch.zeros_like(place.means)
+    correction, intercept = torch.zeros_like(place.means), torch.zeros_like(place.count)
+    factor = torch.ones_like(alpha)
     std = prior.scale_spread(place.shift)
     if prior.adapts and tells_scale(place.count):
         step = -(-labels.shape[-1] * n_way // LARGEST_EVIDENCE)
@@ -126,11 +129,12 @@ def fit_task(
         alpha = factor * alpha
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:
-            correction = correct(prior, place, z[..., ::step, :], labels[..., ::step], alpha)
+            some, given = z[..., ::step, :], labels[..., ::step]
+            correction, intercept = correct(prior, place, some, given, alpha)
     scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
     centred = place.references - place.references.mean(-2, keepdim=True)
     weights = scale.unsqueeze(-1) * centred + correction
     law = (prior.shot_offset, place.scatter.unsqueeze(-1), place.share.unsqueeze(-1))
-    bias = -alpha.unsqueeze(-1) * shot_bias(place.count, *law)
+    bias = intercept - alpha.unsqueeze(-1) * shot_bias(place.count, *law)
     std = std.where(std > NEGLIGIBLE, 0.0)
-    return Task(prior, place, weights, bias, correction, alpha, factor, std)
+    return Task(prior, place, weights, bias, correction, intercept, alpha, factor, std)

@@ -19,6 +19,7 @@ def transduce(
     means: Float[Tensor, "*task way dim"],
     count: Float[Tensor, "*task way"],
     correction: Float[Tensor, "*task way dim"],
+    intercept: Float[Tensor, "*task way"],
     alpha: Float[Tensor, "*task"],
     std: Float[Tensor, "*task"],
     scatter: Float[Tensor, "*task"],
@@ -34,7 +35,7 @@ def transduce(
     A query $x_j$ counts as $p_{jk}$ examples of class $k$. For its own score it is left out:
 
     $\ell_{jk} = \alpha \cos\big(x_j,\ n_k c_k + \sum_{i \ne j} p_{ik} x_i\big) + v_k^\top \hat x_j
-    + \log \pi_{jk}$ with $\pi_{jk} \propto a + \sum_{i \ne j} p_{ik}$,
+    + u_k + \log \pi_{jk}$ with $\pi_{jk} \propto a + \sum_{i \ne j} p_{ik}$,
 
     with the laws of shots (M23, M49) and queries (M41) as before.
 
@@ -43,6 +44,7 @@ def transduce(
         means: Class means, from there.
         count: Examples of each class.
         correction: Corrections $v_k$ of the class weights.
+        intercept: Corrections $u_k$ of the scores.
         alpha: The scale.
         std: How uncertain it is, as a standard deviation of its logarithm (M39).
         scatter: Variance within classes, in units of that between them (M49).
@@ -54,7 +56,7 @@ def transduce(
     """
     square = query.square().sum(-1, keepdim=True)
     length = square.sqrt().clamp_min(EPS)
-    moved = query / length @ correction.mT
+    moved = query / length @ correction.mT + intercept.unsqueeze(-2)
     p = torch.zeros_like(moved)
     for _ in range(steps + 1):
         others = p.sum(-2, keepdim=True) - p  # (*task, query, way)
