@@ -1,5 +1,6 @@
 """What the examples of a task change, and what they leave."""
 
+import math
 import re
 import subprocess
 import sys
@@ -114,6 +115,43 @@ def test_one_class_of_two_shots_has_no_rival():
     task = fit_task(broad_prior(6), items, labels, 3)
     assert task.factor == 1
     assert not task.correction.any()
+
+
+def test_the_correction_has_the_least_loss(monkeypatch):
+    """The objective of M40, class by class, has no slope where the correction ends."""
+    monkeypatch.setattr(correction, "REACHES", (0.3,))
+    monkeypatch.setattr(correction, "ALLOWANCE", 1e6)  # so that this reach is all there is
+    items, labels, _ = task_of([2, 4, 7, 5], noise=1.5)
+    prior = replace(broad_prior(6), query_power=0.4, top=0.5)
+    place = fit_task(prior, items, labels, 4).place
+    alpha, z = torch.tensor(8.0).double(), place.unit(prior.embed(items))
+    scores, factor = correction.left_out_scores(prior, place, prior.embed(items), labels)
+    held = torch.zeros(2, len(items), dtype=torch.bool)
+    held[0, ::2] = True  # the second fit holds nothing out
+    weights, intercept = correction.correct_without(
+        prior, place, prior.embed(items), labels, alpha, held
+    )
+
+    def loss(v, u):
+        total = (v.square().sum() / 0.3**2 + u.square().sum() / correction.INTERCEPT_REACH**2) / (2 * alpha**2)
+        for i, k in enumerate(labels.tolist()):
+            added = [h @ z[i] + w for h, w in zip(v, u, strict=True)]
+            given = [
+                factor[i, 0] * (alpha * scores[i, j] + added[j]) + math.log((labels == j).sum())
+                for j in range(4)
+            ]
+            total = total + torch.stack(given).logsumexp(0) - given[k]
+        return total
+
+    def slopes(v, u):
+        point = [t.double().requires_grad_() for t in (v, u)]
+        return torch.autograd.grad(loss(*point), point)
+
+    found = slopes(weights[1], intercept[1])
+    begin = slopes(torch.zeros(4, 6), torch.zeros(4))
+    for here, there in zip(found, begin, strict=True):
+        assert here.norm() < 0.01 * there.norm()
+    assert intercept[1].abs().max() > 1e-3
 
 
 def test_the_intercept_judges_a_wide_class_beside_a_narrow_one(monkeypatch):
