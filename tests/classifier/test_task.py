@@ -133,7 +133,9 @@ def test_the_correction_has_the_least_loss(monkeypatch):
     )
 
     def loss(v, u):
-        total = (v.square().sum() / 0.3**2 + u.square().sum() / correction.INTERCEPT_REACH**2) / (2 * alpha**2)
+        total = (v.square().sum() / 0.3**2 + u.square().sum() / correction.INTERCEPT_REACH**2) / (
+            2 * alpha**2
+        )
         for i, k in enumerate(labels.tolist()):
             added = [h @ z[i] + w for h, w in zip(v, u, strict=True)]
             given = [
