@@ -169,6 +169,8 @@ def test_a_file_alone_executes_no_code(model, new, letters, capsys):
         ),
         (["predict", "{m}", "{t}/other.csv"], "Name yours: --text COLUMN"),
         (["predict", "{m}", ""], "got an empty one"),
+        (["fit", "picturs", "{t}/n.st", "--embedder", "{l}"], "'picturs', which is a single text"),
+        (["check", "{m}", "picturs", "--embedder", "{l}"], "check its name"),
         (
             ["fit", "{t}/tickets.csv", "{t}/n.st", "--text", "intent", "--label", "intent"],
             "another column for the label",

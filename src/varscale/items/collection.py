@@ -11,7 +11,7 @@ from varscale.items.cache import Cache
 from varscale.items.columns import Columns, Kind
 from varscale.items.embed import embed_batch
 from varscale.items.embedders.base import Embedder, make_embedder
-from varscale.items.source import Batch, Items, open_items
+from varscale.items.source import Batch, Items, OneItem, open_items
 
 SIZE = 512
 """Items to read at once."""
@@ -139,5 +139,10 @@ def read(
 
 
 def gather(items: Items) -> Collection:
-    """Read all items into memory."""
+    """Read all items into memory; a single one, such as a misspelt file, is not enough."""
+    if isinstance(items, OneItem):
+        raise ValueError(
+            f"Expected a table, a folder or a file of embeddings, got {items.name!r}, which is a "
+            f"single {items.kind}. If it is a file or folder, check its name."
+        )
     return Collection(items.kind, items.used, list(items.batches(SIZE)))
