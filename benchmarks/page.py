@@ -159,8 +159,8 @@ C on 20 tasks of the same classes, from seven values between 0.3 and 300; for 20
 all 16. All methods get unit vectors: on validation classes, logistic regression and the default
 have a lower NLL with them than with the vectors that `varscale embed` writes. Tasks of 20 ways
 always have the same classes. With as many threads (here one), the same commands train the same
-backbones on CPUs of one kind, to the last digit, and other ones on another kind: on ours before, all
-methods were 0.2 to 1.5 points less accurate.
+backbones on CPUs of one kind, to the last digit, and other ones on another kind: on ours before,
+all methods were 0.2 to 1.5 points less accurate.
 
 All methods classify the same tasks of test classes, {queries} queries a class: {tasks}.
 

@@ -379,6 +379,29 @@ def test_more_examples_than_the_evidence_may_have(monkeypatch):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("parts", [2, 5])
+def test_some_of_very_many_examples_are_of_every_class_in_whatever_order(monkeypatch, parts):
+    items, labels, _ = task_of([40, 7, 90, 2], noise=2.0)
+    multiplications = len(labels) * 6 * 4
+    monkeypatch.setattr(correction, "LARGEST_PROBE", multiplications // parts)
+    found = []
+    for seed in (None, 0, 1):
+        order = torch.arange(len(labels))
+        if seed is not None:
+            order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        x, y = items[order], labels[order]
+        task = fit_task(broad_prior(6), x, y, 4)
+        rows = correction.every(task.place, task.embed(x), y, parts)
+        assert torch.bincount(y[rows]).tolist() == [-(-n // parts) for n in (40, 7, 90, 2)]
+        found.append(task)
+    for other in found[1:]:
+        for name in ("weights", "bias"):
+            torch.testing.assert_close(
+                getattr(found[0], name), getattr(other, name), rtol=1e-4, atol=1e-4
+            )
+    assert found[0].correction.any()
+
+
 @pytest.mark.usefixtures("as_user")
 def test_two_parts_equal_the_whole_exactly(base):
     x, y = classes(seed=2, n_classes=7, per_class=9)

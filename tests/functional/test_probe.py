@@ -139,3 +139,9 @@ def test_several_corrections_of_the_same_examples(items):
             one = fit_probe(z, labels, offset, precision[i, 0], weight[j])
             torch.testing.assert_close(found[i, j], one, rtol=0, atol=1e-10)
     assert not found[:, 2].any()
+    own = torch.stack([z, 0.5 * z])[:, None]  # items of the first axis, fits of the second
+    found = fit_probe(own, labels[None, None], offset[None, None], precision, weight)
+    for i in range(2):
+        for j in range(3):
+            one = fit_probe(own[i, 0], labels, offset, precision[i, 0], weight[j])
+            torch.testing.assert_close(found[i, j], one, rtol=0, atol=1e-10)

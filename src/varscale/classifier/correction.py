@@ -31,7 +31,7 @@ where that leaves fewer than two of a class."""
 
 
 def probe_step(z: Float[Tensor, "*task item dim"], n_way: int) -> int:
-    """Every how many-th example serves to fit the correction (M40): all of them unless many."""
+    """Every how many-th example of a class serves to fit the correction (M40): all unless many."""
     return -(-z.shape[-2] * min(z.shape[-2:]) * n_way // LARGEST_PROBE)
 
 
@@ -70,9 +70,23 @@ def deal_examples(
     """
     middle = place.origin + place.means.mean(-2, keepdim=True)
     order = torch.linalg.vector_norm(z - middle, dim=-1).argsort(dim=-1, stable=True)
-    own = torch.nn.functional.one_hot(labels.gather(-1, order), place.count.shape[-1])
-    turn = ((own.cumsum(-2) * own).sum(-1) - 1) % parts
+    order = order.gather(-1, labels.gather(-1, order).argsort(dim=-1, stable=True))  # by class
+    count = class_counts(labels, place.count.shape[-1])
+    first = (count.cumsum(-1) - count).gather(-1, labels.gather(-1, order))
+    turn = (torch.arange(labels.shape[-1], device=labels.device) - first) % parts
     return torch.empty_like(turn).scatter_(-1, order, turn)
+
+
+def every(
+    place: Place,
+    z: Float[Tensor, "*task item dim"],
+    labels: Integer[Tensor, "*task item"],
+    step: int,
+) -> Integer[Tensor, "*task some"]:
+    """Places of every `step`-th example of each class, at least one, so that all take part."""
+    kept = deal_examples(place, z, labels, step) == 0
+    most = int(kept.sum(-1).max())
+    return (~kept).to(labels.dtype).argsort(dim=-1, stable=True)[..., :most]
 
 
 def correct_without(

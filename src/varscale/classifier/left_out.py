@@ -12,6 +12,7 @@ from varscale.classifier.correction import (
     FOLDS,
     correct_without,
     deal_examples,
+    every,
     probe_step,
     score_left_out,
 )
@@ -115,11 +116,12 @@ def _corrections(
     if not bool(weights.any()):
         return weights[:0], intercept[:0], home
     step = probe_step(z, intercept.shape[-1])
-    some, given = z[::step], labels[::step]
+    chosen = every(task.place, z, labels, step)
+    some, given = z[chosen], labels[chosen]
     parts = FOLDS if len(some) <= z.shape[-1] else MANY
     part = deal_examples(task.place, some, given, parts)
     held = torch.stack([part == fold for fold in range(parts)])
     own, lift = correct_without(task.prior, task.place, some, given, task.alpha, held)
     home += parts  # of those that did not serve, the correction by the others
-    home[::step] = part
+    home[chosen] = part
     return torch.cat([own.to(z), weights]), torch.cat([lift.to(z), intercept]), home

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.classifier.correction import correct, left_out_scores, probe_step
+from varscale.classifier.correction import correct, every, left_out_scores, probe_step
 from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
@@ -129,8 +129,10 @@ def fit_task(
         alpha = factor * alpha
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:
-            some, given = z[..., ::step, :], labels[..., ::step]
-            correction, intercept = correct(prior, place, some, given, alpha)
+            if step > 1:
+                some = every(place, z, labels, step)
+                z, labels = z.take_along_dim(some.unsqueeze(-1), -2), labels.gather(-1, some)
+            correction, intercept = correct(prior, place, z, labels, alpha)
     scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
     centred = place.references - place.references.mean(-2, keepdim=True)
     weights = scale.unsqueeze(-1) * centred + correction

@@ -5,7 +5,8 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 STEPS = 60
-"""Accelerated gradient steps; more change probabilities by a few thousandths at most."""
+"""Accelerated gradient steps. More change probabilities by a few thousandths in usual tasks, by up
+to a tenth for some queries where few classes have hundreds of examples."""
 
 
 def fit_probe(
@@ -49,7 +50,23 @@ def fit_probe(
     tasks = torch.broadcast_shapes(*given)
     now = look = items.new_zeros(*tasks, n_items if dual else dim, way)
     for _ in range(steps):
-        residual = (torch.softmax(offset + left @ look, -1) - truth) * part.unsqueeze(-1)
-        new = look - rate * ((residual if dual else items.mT @ residual) + precision * look)
+        residual = (torch.softmax(offset + _product(left, look), -1) - truth) * part.unsqueeze(-1)
+        slope = residual if dual else _product(items.mT, residual)
+        new = look - rate * (slope + precision * look)
         look, now = new + momentum * (new - now), new
-    return (items.mT @ now if dual else now).mT
+    return (_product(items.mT, now) if dual else now).mT
+
+
+def _product(
+    left: Float[Tensor, "*#task row inner"], right: Float[Tensor, "*task inner way"]
+) -> Float[Tensor, "*task row way"]:
+    """Multiply matrices; what differs along the last leading axis of `right` alone are columns.
+
+    matmul would copy `left` along that axis.
+    """
+    if left.ndim < 3 or left.shape[-3] != 1:
+        return left @ right
+    fits, way = right.shape[-3], right.shape[-1]
+    columns = right.movedim(-3, -2).flatten(-2)  # (*task, inner, fit way)
+    product: Tensor = (left.squeeze(-3) @ columns).unflatten(-1, (fits, way))
+    return product.movedim(-2, -3)
