@@ -391,7 +391,7 @@ def test_some_of_very_many_examples_are_of_every_class_in_whatever_order(monkeyp
             order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
         x, y = items[order], labels[order]
         task = fit_task(broad_prior(6), x, y, 4)
-        rows = correction.every(task.place, task.embed(x), y, parts)
+        rows = correction.choose_examples(task.place, task.embed(x), y, parts)
         assert torch.bincount(y[rows]).tolist() == [-(-n // parts) for n in (40, 7, 90, 2)]
         found.append(task)
     for other in found[1:]:

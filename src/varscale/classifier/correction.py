@@ -77,13 +77,13 @@ def deal_examples(
     return torch.empty_like(turn).scatter_(-1, order, turn)
 
 
-def every(
+def choose_examples(
     place: Place,
     z: Float[Tensor, "*task item dim"],
     labels: Integer[Tensor, "*task item"],
     step: int,
 ) -> Integer[Tensor, "*task some"]:
-    """Places of every `step`-th example of each class, at least one, so that all take part."""
+    """Choose every `step`-th example of each class, at least one, so that all take part."""
     kept = deal_examples(place, z, labels, step) == 0
     most = int(kept.sum(-1).max())
     return (~kept).to(labels.dtype).argsort(dim=-1, stable=True)[..., :most]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from varscale.classifier.correction import (
     FOLDS,
+    choose_examples,
     correct_without,
     deal_examples,
-    every,
     probe_step,
     score_left_out,
 )
@@ -116,7 +116,7 @@ def _corrections(
     if not bool(weights.any()):
         return weights[:0], intercept[:0], home
     step = probe_step(z, intercept.shape[-1])
-    chosen = every(task.place, z, labels, step)
+    chosen = choose_examples(task.place, z, labels, step)
     some, given = z[chosen], labels[chosen]
     parts = FOLDS if len(some) <= z.shape[-1] else MANY
     part = deal_examples(task.place, some, given, parts)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from varscale.classifier.correction import correct, every, left_out_scores, probe_step
+from varscale.classifier.correction import choose_examples, correct, left_out_scores, probe_step
 from varscale.classifier.place import Names, Place, place_task
 from varscale.classifier.prior import Prior
 from varscale.functional import (
@@ -130,7 +130,7 @@ def fit_task(
         step = probe_step(z, n_way)
         if labels.shape[-1] >= 2 * step * n_way or step == 1:
             if step > 1:
-                some = every(place, z, labels, step)
+                some = choose_examples(place, z, labels, step)
                 z, labels = z.take_along_dim(some.unsqueeze(-1), -2), labels.gather(-1, some)
             correction, intercept = correct(prior, place, z, labels, alpha)
     scale = alpha.unsqueeze(-1) * shot_factor(place.count, prior.shot_offset)
