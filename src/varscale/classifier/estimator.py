@@ -145,6 +145,9 @@ class FewShotClassifier(Adviser, ClassifierMixin, BaseEstimator):  # type: ignor
     def predict_proba(self, X: ArrayLike, transductive: bool = False) -> np.ndarray:
         """Probability of each class, in the order of `classes_`.
 
+        Before a query is seen, all classes count as equally likely, however many examples they
+        have.
+
         Args:
             X: Embeddings.
             transductive: Let all queries of this call tell where their classes lie and how frequent
